@@ -1,0 +1,218 @@
+//! The seams to the outside: what a tool promises, how it is called, and its three answers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::key::{ConnectorName, EntityKey, IdempotencyKey, OperatorName, TenantId, ToolName};
+
+/// What is known about repeating a tool's effect; declared in the registry, never by a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "class")]
+pub enum EffectClass {
+    /// No effect at all: no dedup, no policy.
+    Read,
+    /// Safe to repeat while the entity's turn is held.
+    Idempotent,
+    /// The vendor honours our downstream key.
+    Keyed {
+        /// For how long the vendor remembers a key.
+        window_ms: u64,
+    },
+    /// The connector can ask the vendor "did it happen?".
+    Probeable,
+    /// Nothing is known. The default for anything undeclared.
+    Opaque,
+}
+
+impl EffectClass {
+    /// The word in configuration and listings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Idempotent => "idempotent",
+            Self::Keyed { .. } => "keyed",
+            Self::Probeable => "probeable",
+            Self::Opaque => "opaque",
+        }
+    }
+}
+
+/// What a doubt about this tool leads to when nothing better is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnUnknown {
+    /// Hold the entity until a probe, a late answer or a person decides.
+    #[default]
+    Hold,
+    /// Send again: at-least-once, and labelled so wherever it is shown.
+    Retry,
+}
+
+/// What the registry promises about one tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolContract {
+    /// What is known about repeating it.
+    pub effect: EffectClass,
+    /// The total deadline of one call; written with the intent before the first byte leaves.
+    pub timeout: Duration,
+    /// How long after its deadline an abandoned request may still land at the vendor.
+    pub max_land: Duration,
+    /// What a doubt leads to.
+    pub on_unknown: OnUnknown,
+    /// Arguments shown only as keyed hashes, as dotted paths (`card.number`).
+    pub secret_args: Vec<String>,
+}
+
+/// A registered tool: its contract, the shape of its arguments, and who runs it.
+#[derive(Debug, Clone)]
+pub struct Tool {
+    /// What is promised about it.
+    pub contract: ToolContract,
+    /// The shape its arguments must have, when one is declared.
+    pub schema: Option<Arc<dyn ArgsSchema>>,
+    /// Who runs it.
+    pub connector: Arc<dyn Connector>,
+}
+
+/// Knows every tool that can be reached. What it does not know is refused.
+///
+/// Synchronous and in memory: a lookup neither waits nor fails.
+pub trait ToolRegistry: fmt::Debug + Send + Sync + 'static {
+    /// The tool of that exact name, or `None`.
+    fn tool(&self, connector: &ConnectorName, tool: &ToolName) -> Option<Tool>;
+}
+
+/// Judges arguments before anything else looks at them. Pure.
+pub trait ArgsSchema: fmt::Debug + Send + Sync + 'static {
+    /// The first place that does not fit, as a JSON pointer and a sentence without the value.
+    fn check(&self, args: &Map<String, Value>) -> Result<(), InvalidArgs>;
+}
+
+/// Where arguments do not fit a tool's schema.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {problem}")]
+pub struct InvalidArgs {
+    /// A JSON pointer into the action, such as `/args/amount`.
+    pub path: String,
+    /// What is wrong, without the value itself.
+    pub problem: String,
+}
+
+/// One call, as the connector sees it. The only place where secret arguments are plain.
+#[derive(Clone)]
+pub struct Call {
+    /// Whose action it is.
+    pub tenant: TenantId,
+    /// Who proposed it.
+    pub operator: Option<OperatorName>,
+    /// The connector's configured name.
+    pub connector: ConnectorName,
+    /// Which tool.
+    pub tool: ToolName,
+    /// The arguments as proposed.
+    pub args: Map<String, Value>,
+    /// The entity whose turn is held.
+    pub entity_key: EntityKey,
+    /// The planner's key.
+    pub idempotency_key: IdempotencyKey,
+    /// The key to pass to the vendor: the same for every attempt of this key and generation.
+    pub downstream_key: String,
+    /// Which attempt this is.
+    pub attempt: u32,
+    /// How long the whole call may take; the executor gives up then, and so should the connector.
+    pub deadline: Duration,
+}
+
+impl fmt::Debug for Call {
+    /// Leaves the arguments out: they may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call")
+            .field("tenant", &self.tenant)
+            .field("connector", &self.connector)
+            .field("tool", &self.tool)
+            .field("idempotency_key", &self.idempotency_key)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a call ended. There is no fourth case: what cannot be classified is `Unknown`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum InvokeOutcome {
+    /// The effect happened.
+    Applied(Effect),
+    /// Provably, no effect happened.
+    NotApplied(ConnectorError),
+    /// The effect may have happened, or may still happen.
+    Unknown(ConnectorError),
+}
+
+/// What the vendor said about an effect.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Effect {
+    /// Its answer.
+    pub result: Value,
+    /// Its own id for what it did.
+    pub effect_id: Option<String>,
+}
+
+/// What a connector found when it asked "did it happen?".
+#[derive(Debug, Clone, PartialEq)]
+pub enum ProbeOutcome {
+    /// It did; believed at once.
+    Applied(Effect),
+    /// It has not; believed only once nothing can land any more.
+    NotApplied,
+    /// It cannot tell.
+    Unknown(ConnectorError),
+}
+
+/// What went wrong in a call, in a sentence for people; never a credential.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ConnectorError {
+    /// One line, lowercase.
+    pub message: String,
+}
+
+impl ConnectorError {
+    /// An error of one line.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+        }
+    }
+}
+
+/// Runs tools against one outside system, and is honest about what it does not know.
+#[async_trait]
+pub trait Connector: fmt::Debug + Send + Sync + 'static {
+    /// Makes the call once. It never retries a request that may have left.
+    ///
+    /// - *Atomic*: whatever the vendor makes so; nothing here.
+    /// - *After `Applied`*: the effect happened. *After `NotApplied`*: no effect happened and none
+    ///   will. *After `Unknown`*: either; the executor holds the entity.
+    /// - *If it panics or passes its deadline*: taken as `Unknown`.
+    /// - *Dropped half-way*: the effect may still happen; the executor drops it only at the
+    ///   deadline and takes that as `Unknown`.
+    async fn invoke(&self, call: &Call) -> InvokeOutcome;
+
+    /// Asks whether an earlier attempt of this very key took effect. It changes nothing.
+    ///
+    /// - *Atomic*: one look.
+    /// - *After `Applied`*: the effect had happened. *After `NotApplied`*: it was not there at some
+    ///   moment during the call. *After `Unknown`*: nothing is known.
+    /// - *If it panics or passes its deadline*: taken as `Unknown`.
+    /// - *Dropped half-way*: nothing changed.
+    async fn probe(&self, call: &Call) -> ProbeOutcome {
+        ProbeOutcome::Unknown(ConnectorError::new(format!(
+            "connector `{}` cannot tell whether `{}` happened",
+            call.connector, call.tool
+        )))
+    }
+}

@@ -1,0 +1,372 @@
+//! Strict JSON: one parse decides what policy, fingerprint and connector will all see.
+//!
+//! `serde_json` alone keeps the last of two equal keys in silence and takes numbers that no other
+//! reader would read alike; this file refuses both and names the place. It knows nothing of plans.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use serde::de::{DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use sha2::{Digest, Sha256};
+
+/// How deep objects and arrays may nest: far below what would trouble a stack, above any real plan.
+pub const DEPTH_MAX: usize = 64;
+
+/// The largest integer every JSON reader agrees on, 2^53 − 1, and its negative.
+pub const INTEGER_MAX: u64 = (1 << 53) - 1;
+
+/// Why a JSON text was refused, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {problem}")]
+pub struct JsonError {
+    /// A JSON pointer (`/actions/3/args`), or `line L column C` where the text is not JSON at all.
+    pub place: String,
+    /// What is wrong there.
+    pub problem: String,
+}
+
+/// Parses one JSON value, refusing duplicate keys, depth over [`DEPTH_MAX`], numbers that two
+/// readers may read differently, and anything after the value.
+pub fn parse(text: &str) -> Result<Value, JsonError> {
+    let path = RefCell::new(Vec::new());
+    let refusal = RefCell::new(None);
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let strict = Strict {
+        path: &path,
+        refusal: &refusal,
+    };
+    let outcome = strict.deserialize(&mut deserializer).and_then(|value| {
+        deserializer.end()?;
+        Ok(value)
+    });
+    outcome.map_err(|error| {
+        refusal.borrow_mut().take().unwrap_or_else(|| JsonError {
+            place: format!("line {} column {}", error.line(), error.column()),
+            problem: without_position(&error),
+        })
+    })
+}
+
+/// Parses strictly, then into `T`, naming the path of a field that does not fit.
+pub fn parse_as<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
+    from_value(parse(text)?)
+}
+
+/// Reads `T` from a value that was parsed strictly, naming the path of a field that does not fit.
+pub fn from_value<T: DeserializeOwned>(value: Value) -> Result<T, JsonError> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let place = pointer_of(error.path());
+        JsonError {
+            place,
+            problem: error.into_inner().to_string(),
+        }
+    })
+}
+
+/// The RFC 8785 form: the same bytes for the same value, whoever writes it.
+///
+/// Only fails on numbers that are not finite, which strict parsing never lets in.
+pub fn canonical(value: &impl serde::Serialize) -> Result<String, JsonError> {
+    serde_json_canonicalizer::to_string(value).map_err(|error| JsonError {
+        place: root(),
+        problem: error.to_string(),
+    })
+}
+
+/// `sha256:…` over the canonical form.
+pub fn digest(value: &impl serde::Serialize) -> Result<String, JsonError> {
+    Ok(format!(
+        "sha256:{}",
+        hex(&Sha256::digest(canonical(value)?.as_bytes()))
+    ))
+}
+
+/// Lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    use fmt::Write;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _infallible = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+/// The JSON pointers at which two values differ, in order, at most `max` of them.
+pub fn differing_paths(left: &Value, right: &Value, max: usize) -> Vec<String> {
+    let mut found = Vec::new();
+    collect_differences(left, right, &mut String::new(), max, &mut found);
+    found
+}
+
+fn collect_differences(
+    left: &Value,
+    right: &Value,
+    path: &mut String,
+    max: usize,
+    found: &mut Vec<String>,
+) {
+    if found.len() >= max || left == right {
+        return;
+    }
+    let mut visit = |segment: &str, l: &Value, r: &Value, path: &mut String| {
+        let length = path.len();
+        push_segment(path, segment);
+        collect_differences(l, r, path, max, found);
+        path.truncate(length);
+    };
+    match (left, right) {
+        (Value::Object(l), Value::Object(r)) => {
+            let absent = Value::Null;
+            for (name, value) in l {
+                visit(name, value, r.get(name).unwrap_or(&absent), path);
+            }
+            for (name, value) in r.iter().filter(|(name, _)| !l.contains_key(*name)) {
+                visit(name, &absent, value, path);
+            }
+        }
+        (Value::Array(l), Value::Array(r)) if l.len() == r.len() => {
+            for (index, (l, r)) in l.iter().zip(r).enumerate() {
+                visit(&index.to_string(), l, r, path);
+            }
+        }
+        _ => found.push(if path.is_empty() {
+            root()
+        } else {
+            path.clone()
+        }),
+    }
+}
+
+/// Appends `/segment` to a JSON pointer, escaped as RFC 6901 asks.
+pub fn push_segment(path: &mut String, segment: &str) {
+    path.push('/');
+    path.push_str(&segment.replace('~', "~0").replace('/', "~1"));
+}
+
+fn root() -> String {
+    "/".to_owned()
+}
+
+fn pointer_of(path: &serde_path_to_error::Path) -> String {
+    let mut pointer = String::new();
+    for segment in path.iter() {
+        match segment {
+            serde_path_to_error::Segment::Seq { index } => {
+                push_segment(&mut pointer, &index.to_string());
+            }
+            serde_path_to_error::Segment::Map { key } => push_segment(&mut pointer, key),
+            serde_path_to_error::Segment::Enum { .. } | serde_path_to_error::Segment::Unknown => {}
+        }
+    }
+    if pointer.is_empty() { root() } else { pointer }
+}
+
+fn without_position(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rfind(" at line ") {
+        Some(end) => text.get(..end).unwrap_or(&text).to_owned(),
+        None => text,
+    }
+}
+
+/// Builds a [`Value`] while it watches what `serde_json` lets through.
+#[derive(Clone, Copy)]
+struct Strict<'a> {
+    path: &'a RefCell<Vec<String>>,
+    refusal: &'a RefCell<Option<JsonError>>,
+}
+
+impl Strict<'_> {
+    fn refuse<E: serde::de::Error>(&self, problem: impl Into<String>) -> E {
+        let mut place = String::new();
+        for segment in self.path.borrow().iter() {
+            push_segment(&mut place, segment);
+        }
+        let place = if place.is_empty() { root() } else { place };
+        let problem = problem.into();
+        *self.refusal.borrow_mut() = Some(JsonError {
+            place,
+            problem: problem.clone(),
+        });
+        E::custom(problem)
+    }
+
+    /// Goes one level down for as long as `inside` runs.
+    fn within<T, E: serde::de::Error>(
+        &self,
+        segment: String,
+        inside: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.path.borrow_mut().push(segment);
+        let outcome = inside();
+        self.path.borrow_mut().pop();
+        outcome
+    }
+
+    fn check_depth<E: serde::de::Error>(&self) -> Result<(), E> {
+        if self.path.borrow().len() >= DEPTH_MAX {
+            return Err(self.refuse(format!("nested deeper than {DEPTH_MAX} levels")));
+        }
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
+    type Value = Value;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Value, E> {
+        if value > INTEGER_MAX {
+            return Err(self.refuse(format!(
+                "the integer {value} is beyond 2^53 − 1; use a string"
+            )));
+        }
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Value, E> {
+        if value.unsigned_abs() > INTEGER_MAX {
+            return Err(self.refuse(format!(
+                "the integer {value} is beyond −2^53 + 1; use a string"
+            )));
+        }
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        // 2^53 as a float; every float at or beyond it is an integer.
+        if value.abs() > 9_007_199_254_740_991.0 {
+            return Err(self.refuse("a number beyond ±(2^53 − 1); use a string"));
+        }
+        if value == 0.0 && value.is_sign_negative() {
+            return Err(self.refuse("negative zero, which readers do not agree on"));
+        }
+        match Number::from_f64(value) {
+            Some(number) => Ok(Value::Number(number)),
+            None => Err(self.refuse("a number that is not finite")),
+        }
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E: serde::de::Error>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        self.check_depth()?;
+        let mut items = Vec::new();
+        loop {
+            let next = self.within(items.len().to_string(), || access.next_element_seed(self))?;
+            match next {
+                Some(item) => items.push(item),
+                None => return Ok(Value::Array(items)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        self.check_depth()?;
+        let mut object = Map::new();
+        while let Some(name) = access.next_key::<String>()? {
+            if object.contains_key(&name) {
+                return self.within(name, || Err(self.refuse("the key stands here twice")));
+            }
+            let value = self.within(name.clone(), || access.next_value_seed(self))?;
+            object.insert(name, value);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused(text: &str, place: &str) {
+        let error = parse(text).expect_err(text);
+        assert_eq!(error.place, place, "{error}");
+    }
+
+    #[test]
+    fn what_two_readers_would_read_differently_is_refused_with_its_place() {
+        refused(r#"{"a":1,"a":2}"#, "/a");
+        refused(r#"{"x":[{"a/b":1,"a/b":1}]}"#, "/x/0/a~1b");
+        refused("[9007199254740992]", "/0");
+        refused("[-9007199254740992]", "/0");
+        refused("[18446744073709551616]", "/0");
+        refused("[1e300]", "/0");
+        refused("[-0]", "/0");
+        refused("[-0.0]", "/0");
+    }
+
+    #[test]
+    fn what_is_not_json_is_refused_with_its_line_and_column() {
+        for text in [
+            "",
+            "{",
+            "[1,]",
+            "nul",
+            "NaN",
+            "[1e400]",
+            "\"\\ud800\"",
+            "1 2",
+            "{'a':1}",
+        ] {
+            let error = parse(text).expect_err(text);
+            assert!(error.place.starts_with("line 1 column"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn depth_is_bounded_without_a_panic() {
+        assert!(parse(&format!("{}{}", "[".repeat(64), "]".repeat(64))).is_ok());
+        assert!(parse(&format!("{}{}", "[".repeat(65), "]".repeat(65))).is_err());
+        assert!(parse(&"[".repeat(100_000)).is_err());
+        assert!(parse(&"{\"a\":".repeat(100_000)).is_err());
+    }
+
+    #[test]
+    fn ordinary_values_come_through_unchanged() {
+        let text = r#"{"a":[1,-2,2.5,1E2,true,null,"x\u0000y"],"b":{"c":9007199254740991}}"#;
+        let plain: Value = serde_json::from_str(text).expect("valid");
+        assert_eq!(parse(text), Ok(plain));
+    }
+
+    #[test]
+    fn differences_are_named_by_pointer() {
+        let left = serde_json::json!({"args": {"a": 1, "b": [1, 2]}, "value": 3});
+        let right = serde_json::json!({"args": {"a": 2, "b": [1, 5], "c": true}, "value": 3});
+        assert_eq!(
+            differing_paths(&left, &right, 10),
+            ["/args/a", "/args/b/1", "/args/c"]
+        );
+        assert_eq!(differing_paths(&left, &right, 1), ["/args/a"]);
+        assert!(differing_paths(&left, &left, 10).is_empty());
+    }
+}
