@@ -1,1 +1,27 @@
-//! placeholder
+//! A decision from an action and its context: rule files, evaluated as a set, failing closed.
+//!
+//! Reading a file is the only I/O here; a ruling is a pure function of the question and the rules.
+//! This crate knows no store, no connector, and nothing of what happened to a key before. Read
+//! `rule_set` for how a ruling comes about and `rule_file` for what a rule may say.
+
+mod error;
+mod explain;
+mod index;
+mod load;
+mod magnitude;
+mod pattern;
+mod policy;
+mod reach;
+mod rule_file;
+mod rule_set;
+#[cfg(test)]
+mod tests;
+
+pub use error::PolicyError;
+pub use explain::{Check, Explanation, Finding};
+pub use magnitude::Magnitude;
+pub use pattern::{PatternError, ToolPattern};
+pub use policy::{Policy, Rule};
+pub use reach::Reach;
+pub use rule_file::RULE_FILE_BYTES_MAX;
+pub use rule_set::RuleSet;
