@@ -47,17 +47,17 @@ impl ExecutionPlan {
             let problem = format!("the plan is {} bytes, at most {PLAN_BYTES_MAX}", text.len());
             return Err(refuse("/", problem));
         }
-        let (actions_place, value) = match json::parse(text)? {
-            Value::Array(actions) => ("", Value::Array(actions)),
-            other => ("/actions", other),
-        };
-        let plan = if actions_place.is_empty() {
-            Self {
-                reasoning: None,
-                actions: json::from_value(value)?,
-            }
+        let value = json::parse(text)?;
+        let (actions_place, plan) = if value.is_array() {
+            (
+                "",
+                Self {
+                    reasoning: None,
+                    actions: json::from_value(value)?,
+                },
+            )
         } else {
-            json::from_value::<Self>(value)?
+            ("/actions", json::from_value::<Self>(value)?)
         };
         if plan.actions.len() > PLAN_ACTIONS_MAX {
             let problem = format!("{} actions, at most {PLAN_ACTIONS_MAX}", plan.actions.len());
@@ -218,6 +218,9 @@ pub struct Original {
     pub applied_at: Timestamp,
     /// What the connector answered then.
     pub result: Value,
+    /// Nobody knows whether it happened: a person closed the doubt, and it is never run again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub written_off: bool,
 }
 
 /// How one proposal ended; each case carries just what belongs to it.

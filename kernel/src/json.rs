@@ -152,7 +152,7 @@ fn root() -> String {
 
 fn pointer_of(path: &serde_path_to_error::Path) -> String {
     let mut pointer = String::new();
-    for segment in path.iter() {
+    for segment in path {
         match segment {
             serde_path_to_error::Segment::Seq { index } => {
                 push_segment(&mut pointer, &index.to_string());

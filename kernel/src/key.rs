@@ -9,7 +9,7 @@ use unicode_normalization::is_nfc;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
 /// The longest key or tenant id, in bytes. Postgres refuses index entries over 2,704 bytes and
-/// DynamoDB key parts over 2,048: 512 leaves room for two of them and a prefix.
+/// `DynamoDB` key parts over 2,048: 512 leaves room for two of them and a prefix.
 pub const KEY_BYTES_MAX: usize = 512;
 
 /// The longest connector, tool or operator name, in bytes.
@@ -53,16 +53,25 @@ pub enum IdentifierError {
     },
 }
 
+/// Characters that people cannot see or compare, and how to name them.
+const UNSEEN: &[(GeneralCategory, &str)] = &[
+    (GeneralCategory::Control, "a control character"),
+    (
+        GeneralCategory::Format,
+        "an invisible format or direction character",
+    ),
+    (GeneralCategory::LineSeparator, "a line break"),
+    (GeneralCategory::ParagraphSeparator, "a line break"),
+    (GeneralCategory::Unassigned, "an unassigned character"),
+    (GeneralCategory::PrivateUse, "a private-use character"),
+];
+
 fn check_key(what: &'static str, text: &str) -> Result<(), IdentifierError> {
     check_length(what, text, KEY_BYTES_MAX)?;
     for (at, character) in text.char_indices() {
-        let problem = match character.general_category() {
-            GeneralCategory::Control => "a control character",
-            GeneralCategory::Format => "an invisible format or direction character",
-            GeneralCategory::LineSeparator | GeneralCategory::ParagraphSeparator => "a line break",
-            GeneralCategory::Unassigned => "an unassigned character",
-            GeneralCategory::PrivateUse => "a private-use character",
-            _ => continue,
+        let category = character.general_category();
+        let Some((_, problem)) = UNSEEN.iter().find(|(unseen, _)| *unseen == category) else {
+            continue;
         };
         let problem = format!("{problem} (U+{:04X})", u32::from(character));
         return Err(IdentifierError::Character { what, problem, at });

@@ -9,10 +9,22 @@
 mod action;
 mod clock;
 mod connector;
+mod durable;
 mod envelope;
+mod error;
+mod executor;
+pub mod gates;
 pub mod json;
+mod kernel;
 mod key;
+mod lease;
+mod ledger;
+pub mod life;
+mod proposed;
+mod receipt;
+mod redact;
 mod secret;
+mod single_flight;
 mod trust;
 
 pub use action::{
@@ -24,10 +36,24 @@ pub use connector::{
     ArgsSchema, Call, Connector, ConnectorError, Effect, EffectClass, InvalidArgs, InvokeOutcome,
     OnUnknown, ProbeOutcome, Tool, ToolContract, ToolRegistry,
 };
+pub use durable::{
+    Beat, Claim, ClaimAnswer, Clearance, DurableExec, Fence, Fingerprint, Forget, ForgetAnswer,
+    OnDoubt, Resolution, ResolveAnswer, Resolver, SessionId, SettleAnswer, SettledOutcome,
+    Settlement, StoreError, StoreTime, Ticket, Verdict,
+};
 pub use envelope::{EventEnvelope, dotted_matches};
+pub use error::{ExecError, RunError};
+pub use executor::{
+    DeterministicExecutor, OnFailure, Progress, RunContext, Seams, Settings, WAITERS_MAX,
+};
 pub use key::{
     ConnectorName, EntityKey, IdempotencyKey, IdentifierError, KEY_BYTES_MAX, NAME_BYTES_MAX,
     OperatorName, TenantId, ToolName,
 };
+pub use ledger::{Cursor, Glimpse, Ledger, LedgerEntry, PAGE_MAX, ReceiptFilter};
+pub use receipt::{
+    AttemptMark, Ending, Proposal, Receipt, ReceiptAction, ReceiptKind, ReceiptOutcome,
+};
+pub use redact::RedactionKey;
 pub use secret::{Secret, SecretError, SecretStore};
 pub use trust::{PolicyRef, Ruling, TrustDecision, TrustPolicy, TrustQuestion};

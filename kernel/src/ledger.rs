@@ -1,0 +1,135 @@
+//! The reading half of a store: what people and auditors ask. It changes nothing.
+
+use std::fmt;
+
+use async_trait::async_trait;
+
+use crate::action::{Disposition, Reason};
+use crate::clock::Timestamp;
+use crate::durable::{StoreError, StoreTime};
+use crate::key::{EntityKey, IdempotencyKey, OperatorName, TenantId, ToolName};
+use crate::life::{EntityRecord, KeyRecord};
+use crate::receipt::{Receipt, ReceiptOutcome};
+
+/// The most receipts one page holds; a reader asks again from its cursor.
+pub const PAGE_MAX: usize = 1_000;
+
+/// A receipt and its place in the tenant's trail.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LedgerEntry {
+    /// Grows with every receipt of the store; a stable cursor.
+    pub sequence: u64,
+    /// The receipt.
+    pub receipt: Receipt,
+}
+
+/// Which way to read, and from where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cursor {
+    /// Oldest first, starting after this sequence number.
+    After(u64),
+    /// Newest first, starting before this sequence number.
+    Before(u64),
+}
+
+/// What to look for; `None` means anything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReceiptFilter {
+    /// This very receipt.
+    pub receipt_id: Option<String>,
+    /// Proposed by this operator.
+    pub operator: Option<OperatorName>,
+    /// With this decision.
+    pub decision: Option<Disposition>,
+    /// With this outcome.
+    pub outcome: Option<ReceiptOutcome>,
+    /// With this reason.
+    pub reason: Option<Reason>,
+    /// On this tool.
+    pub tool: Option<ToolName>,
+    /// On this entity.
+    pub entity_key: Option<EntityKey>,
+    /// On this key.
+    pub idempotency_key: Option<IdempotencyKey>,
+    /// In this thread.
+    pub correlation_id: Option<String>,
+    /// In this run.
+    pub run_id: Option<String>,
+    /// Settled at or after.
+    pub since: Option<Timestamp>,
+    /// Settled before.
+    pub until: Option<Timestamp>,
+}
+
+impl ReceiptFilter {
+    /// Whether a receipt is what was looked for; stores may use it or do the same in their query.
+    pub fn admits(&self, receipt: &Receipt) -> bool {
+        fn fits<T: PartialEq>(wanted: Option<&T>, found: Option<&T>) -> bool {
+            wanted.is_none_or(|wanted| found == Some(wanted))
+        }
+        fits(self.receipt_id.as_ref(), Some(&receipt.receipt_id))
+            && fits(self.operator.as_ref(), receipt.operator.as_ref())
+            && fits(self.decision.as_ref(), receipt.decision.as_ref())
+            && fits(self.outcome.as_ref(), receipt.outcome.as_ref())
+            && fits(self.reason.as_ref(), receipt.reason.as_ref())
+            && fits(self.tool.as_ref(), Some(&receipt.action.tool))
+            && fits(self.entity_key.as_ref(), Some(&receipt.entity_key))
+            && fits(
+                self.idempotency_key.as_ref(),
+                Some(&receipt.idempotency_key),
+            )
+            && fits(self.correlation_id.as_ref(), Some(&receipt.correlation_id))
+            && fits(self.run_id.as_ref(), Some(&receipt.run_id))
+            && self.since.is_none_or(|since| receipt.settled_at >= since)
+            && self.until.is_none_or(|until| receipt.settled_at < until)
+    }
+}
+
+/// A key, its entity and the store's time, all of one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Glimpse {
+    /// The key, if anybody ever claimed it.
+    pub key: Option<KeyRecord>,
+    /// Its entity.
+    pub entity: EntityRecord,
+    /// The store's clock then.
+    pub now: StoreTime,
+}
+
+/// Shows what a store remembers, never another tenant's, never stale: what `Ok` shows was true at
+/// one moment during the call. An `Err` or a dropped future changes nothing.
+#[async_trait]
+pub trait Ledger: fmt::Debug + Send + Sync + 'static {
+    /// Which store this is, with its place, for messages: ``sqlite store `x.db` ``.
+    fn describe(&self) -> String;
+
+    /// One key and its entity, in one look.
+    async fn glimpse(
+        &self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+        entity: &EntityKey,
+    ) -> Result<Glimpse, StoreError>;
+
+    /// One key, whatever its entity.
+    async fn key(
+        &self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<Option<KeyRecord>, StoreError>;
+
+    /// Every key in doubt, oldest first, with the store's time.
+    async fn doubts(&self, tenant: &TenantId) -> Result<(Vec<KeyRecord>, StoreTime), StoreError>;
+
+    /// At most `limit` (and [`PAGE_MAX`]) receipts that `filter` admits, from `cursor` on.
+    async fn receipts(
+        &self,
+        tenant: &TenantId,
+        filter: &ReceiptFilter,
+        cursor: Cursor,
+        limit: usize,
+    ) -> Result<Vec<LedgerEntry>, StoreError>;
+
+    /// Looks the whole store over, for `doctor`: every problem found, in words.
+    async fn check(&self) -> Result<Vec<String>, StoreError>;
+}

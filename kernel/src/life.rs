@@ -1,0 +1,282 @@
+//! The life of a key, as pure functions: what a claim, a settlement, an owner's death, a person's
+//! answer and a wish to forget do to it.
+//!
+//! ```text
+//!             claim                        Applied
+//!  (none) ───────────▶ INTENT(a) ─────────────────────────▶ APPLIED   absorbing; result kept
+//!    ▲                  │  │  │                                ▲ ▲
+//!    │   NotApplied     │  │  └─ Unknown ─────┐                │ │ late answer of an attempt
+//!    └── FAILED(a) ◀────┘  └─ owner dead ─────▼                │ │
+//!          │ claim                       IN_DOUBT(a) ──────────┘─┘ probe or person: applied
+//!          └────────▶ INTENT(a+1) ◀── keyed, idempotent ┤
+//!                                                       ├──▶ FAILED       not applied, after quiescence
+//!                                                       └──▶ WRITTEN_OFF  dedups, never runs again
+//!  forget: APPLIED | WRITTEN_OFF ──▶ FORGOTTEN of the next generation, free to claim
+//! ```
+//!
+//! Stores call these functions inside their transaction, or do the same in their own language and
+//! are tested against them. Nothing here reads a clock or touches a store.
+
+mod claim;
+mod close;
+mod settle;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::action::Original;
+use crate::clock::Timestamp;
+use crate::connector::{EffectClass, OnUnknown};
+use crate::durable::{Fence, Fingerprint, SessionId, StoreTime};
+use crate::json;
+use crate::key::{IdempotencyKey, TenantId};
+use crate::receipt::{AttemptMark, Proposal};
+
+pub(crate) use claim::said_by;
+pub use claim::{ClaimStep, Turn, claim};
+pub use close::{ForgetStep, ResolveStep, forget, owner_died, resolve};
+pub use settle::{SettleStep, settle};
+
+/// A keyed doubt is sent again only while this part of the vendor's window is left, so that the
+/// vendor still knows the key when the request arrives.
+const WINDOW_MARGIN_DIVISOR: u32 = 10;
+
+/// Where a key is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// An attempt may be on its way; its owner holds the entity's turn.
+    Intent,
+    /// The effect happened. The key is burned.
+    Applied,
+    /// Every attempt definitely failed. The key is free, corrected arguments included.
+    Failed,
+    /// At least one attempt's outcome is not known. The entity is held.
+    InDoubt,
+    /// A person closed a doubt that nobody can answer. Dedups, never runs again.
+    WrittenOff,
+    /// Opened for its next generation. The key is free.
+    Forgotten,
+}
+
+impl Phase {
+    /// The word in stores and listings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Intent => "intent",
+            Self::Applied => "applied",
+            Self::Failed => "failed",
+            Self::InDoubt => "in_doubt",
+            Self::WrittenOff => "written_off",
+            Self::Forgotten => "forgotten",
+        }
+    }
+
+    /// The phase of that word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [
+            Self::Intent,
+            Self::Applied,
+            Self::Failed,
+            Self::InDoubt,
+            Self::WrittenOff,
+            Self::Forgotten,
+        ]
+        .into_iter()
+        .find(|phase| phase.as_str() == word)
+    }
+}
+
+/// All that is remembered of one key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeyRecord {
+    /// Grows with every `forget`; starts at 1.
+    pub generation: u32,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Attempts made in this generation.
+    pub attempt: u32,
+    /// Who made the last one.
+    pub session: SessionId,
+    /// The turn it was made under.
+    pub fence: Fence,
+    /// What the action said.
+    pub fingerprint: Fingerprint,
+    /// What is known about repeating it.
+    pub effect: EffectClass,
+    /// What a doubt leads to.
+    pub on_unknown: OnUnknown,
+    /// When the first attempt of the current series was claimed; the vendor's window starts here.
+    pub first_intent_at: StoreTime,
+    /// From then on the last attempt can no longer land.
+    pub quiescent_at: StoreTime,
+    /// Attempts whose outcome nobody knows, the current intent not counted.
+    pub open_attempts: Vec<u32>,
+    /// From then on none of the open attempts can land.
+    pub open_until: StoreTime,
+    /// The last attempt's proposal.
+    pub proposal: Proposal,
+    /// How it was applied, once it was.
+    pub application: Option<Application>,
+}
+
+/// How a key came to be burned (or written off).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Application {
+    /// Which attempt.
+    pub attempt: u32,
+    /// What a duplicate is shown.
+    pub original: Original,
+    /// The vendor's id for the effect.
+    pub effect_id: Option<String>,
+}
+
+/// All that is remembered of one entity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntityRecord {
+    /// The number of its last turn.
+    pub fence: Fence,
+    /// Whose turn it is now.
+    pub holder: Option<SessionId>,
+    /// The newest applied revision.
+    pub revision: Option<u64>,
+    /// The key whose doubt holds it. There is never a second one: a doubt stops every other claim.
+    pub doubt: Option<IdempotencyKey>,
+    /// Until then an abandoned request of an already applied, repeatable action may still land.
+    pub landing_until: StoreTime,
+}
+
+impl Default for EntityRecord {
+    fn default() -> Self {
+        Self {
+            fence: Fence(0),
+            holder: None,
+            revision: None,
+            doubt: None,
+            landing_until: StoreTime(i64::MIN),
+        }
+    }
+}
+
+impl KeyRecord {
+    /// Which attempt this record speaks of.
+    pub fn mark(&self) -> AttemptMark {
+        AttemptMark {
+            generation: self.generation,
+            attempt: self.attempt,
+            session: Some(self.session),
+            fence: Some(self.fence),
+        }
+    }
+
+    /// Whether this doubt may be sent again without asking anybody.
+    fn may_resend(&self, now: StoreTime) -> bool {
+        match (self.effect, self.on_unknown) {
+            (EffectClass::Idempotent, _) | (_, OnUnknown::Retry) => true,
+            (EffectClass::Keyed { window_ms }, OnUnknown::Hold) => {
+                let window = Duration::from_millis(window_ms);
+                now < self
+                    .first_intent_at
+                    .plus(window.saturating_sub(window / WINDOW_MARGIN_DIVISOR))
+            }
+            (EffectClass::Probeable | EffectClass::Opaque | EffectClass::Read, OnUnknown::Hold) => {
+                false
+            }
+        }
+    }
+
+    /// Two applied attempts are one effect only where the vendor, or the nature of the tool, makes
+    /// them so.
+    fn repeats_are_harmless(&self) -> bool {
+        matches!(
+            self.effect,
+            EffectClass::Keyed { .. } | EffectClass::Idempotent
+        )
+    }
+
+    fn add_open_attempt(&mut self, attempt: u32, quiescent_at: StoreTime) {
+        if !self.open_attempts.contains(&attempt) {
+            self.open_attempts.push(attempt);
+        }
+        self.open_until = self.open_until.max(quiescent_at);
+    }
+
+    fn close_open_attempts(&mut self) {
+        self.open_attempts.clear();
+        self.open_until = StoreTime(i64::MIN);
+    }
+
+    fn set_applied(
+        &mut self,
+        attempt: u32,
+        receipt_id: String,
+        at: Timestamp,
+        effect: &crate::connector::Effect,
+    ) {
+        self.phase = Phase::Applied;
+        self.application = Some(Application {
+            attempt,
+            original: Original {
+                receipt_id,
+                applied_at: at,
+                result: effect.result.clone(),
+                written_off: false,
+            },
+            effect_id: effect.effect_id.clone(),
+        });
+        self.close_open_attempts();
+    }
+}
+
+impl EntityRecord {
+    fn release_if_held_by(&mut self, session: SessionId, fence: Fence) {
+        if self.holder == Some(session) && self.fence == fence {
+            self.holder = None;
+        }
+    }
+
+    fn note_revision(&mut self, revision: Option<u64>) {
+        // `None` is smaller than every revision.
+        self.revision = self.revision.max(revision);
+    }
+
+    /// Keeps the entity's hold in step with one of its keys.
+    fn note_doubt(&mut self, key: &KeyRecord) {
+        let name = &key.proposal.idempotency_key;
+        if key.phase == Phase::InDoubt {
+            self.doubt = Some(name.clone());
+        } else if self.doubt.as_ref() == Some(name) {
+            self.doubt = None;
+        }
+    }
+}
+
+/// The key a vendor sees: the same for every attempt of one generation, and never another's.
+pub fn downstream_key(tenant: &TenantId, key: &IdempotencyKey, generation: u32) -> String {
+    let mut hasher = Sha256::new();
+    for part in [tenant.as_str(), key.as_str()] {
+        // Length first, so that ("a", "bc") and ("ab", "c") never meet.
+        hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        hasher.update(part.as_bytes());
+    }
+    hasher.update(generation.to_be_bytes());
+    json::hex(&hasher.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn downstream_keys_keep_their_parts_apart() {
+        let tenant = |text: &str| TenantId::parse(text).expect("tenant");
+        let key = |text: &str| IdempotencyKey::parse(text).expect("key");
+        let one = downstream_key(&tenant("a"), &key("b:c"), 1);
+        assert_eq!(one, downstream_key(&tenant("a"), &key("b:c"), 1));
+        assert_ne!(one, downstream_key(&tenant("a:b"), &key("c"), 1));
+        assert_ne!(one, downstream_key(&tenant("a"), &key("b:c"), 2));
+    }
+}

@@ -1,0 +1,258 @@
+//! What a proposal meets at the store's door, in the order of the gates.
+
+use std::time::Duration;
+
+use crate::action::{Reason, Refusal};
+use crate::connector::EffectClass;
+use crate::durable::{Claim, ClaimAnswer, Clearance, Fence, OnDoubt, StoreTime};
+use crate::json;
+use crate::life::{EntityRecord, KeyRecord, Phase};
+use crate::receipt::{AttemptMark, Ending, Receipt};
+
+/// How many differing paths a conflict names; enough to see what happened.
+const CONFLICT_PATHS_MAX: usize = 20;
+
+/// Whether the entity's turn is to be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// Nobody holds it and nobody came earlier.
+    Free,
+    /// A living session holds it, or came earlier.
+    Taken,
+}
+
+/// What a store does about one claim.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClaimStep {
+    /// Write both records, take the turn, answer `Claimed`.
+    Grant {
+        /// The key, now an intent.
+        key: Box<KeyRecord>,
+        /// The entity, now held.
+        entity: EntityRecord,
+    },
+    /// This very claim was granted before and its answer was lost: answer `Claimed` again.
+    GrantedBefore(AttemptMark),
+    /// Put it in the queue (or leave it there) and answer `Wait`.
+    Wait,
+    /// Write nothing, answer `Probe`.
+    Probe(Box<KeyRecord>),
+    /// Write the receipt, touch no key, answer this.
+    End {
+        /// The receipt of this proposal.
+        receipt: Box<Receipt>,
+        /// The answer.
+        answer: ClaimAnswer,
+    },
+}
+
+/// Decides one claim. `key` is the key's record, `entity` its entity's (the claim's entity).
+pub fn claim(
+    key: Option<&KeyRecord>,
+    entity: &EntityRecord,
+    turn: Turn,
+    claim: &Claim,
+    now: StoreTime,
+) -> ClaimStep {
+    if let Some(key) = key {
+        match key.phase {
+            Phase::Applied | Phase::WrittenOff => return burned(key, claim),
+            Phase::Intent if key.proposal.receipt_id == claim.proposal.receipt_id => {
+                return ClaimStep::GrantedBefore(key.mark());
+            }
+            // The fingerprint binds from the intent on, and a turn on another entity would not
+            // keep the two apart.
+            Phase::Intent if key.proposal.entity_key != claim.proposal.entity_key => {
+                return conflict(key, claim);
+            }
+            Phase::Intent => return ClaimStep::Wait,
+            Phase::Failed | Phase::InDoubt | Phase::Forgotten => {}
+        }
+    }
+    if turn == Turn::Taken {
+        return ClaimStep::Wait;
+    }
+    if let Some(refusal) = stale(entity, claim) {
+        return refused(key, claim, refusal);
+    }
+    match key.filter(|key| key.phase == Phase::InDoubt) {
+        Some(doubt) => {
+            if let Some(step) = doubtful(doubt, claim, now) {
+                return step;
+            }
+        }
+        None => {
+            if let Some(refusal) = entity_held(entity, claim, now) {
+                return refused(key, claim, refusal);
+            }
+        }
+    }
+    match &claim.clearance {
+        Clearance::Refused(refusal) => refused(key, claim, refusal.clone()),
+        Clearance::Cleared => grant(key, entity, claim, now),
+    }
+}
+
+fn burned(key: &KeyRecord, claim: &Claim) -> ClaimStep {
+    if key.fingerprint != claim.fingerprint {
+        return conflict(key, claim);
+    }
+    let Some(application) = &key.application else {
+        let refusal = Refusal::new(
+            Reason::InDoubt,
+            "the key is burned but its application is not recorded; look at `keys show`",
+        );
+        return refused(Some(key), claim, refusal);
+    };
+    let original = application.original.clone();
+    let ending = Ending::Duplicate {
+        original_receipt_id: &original.receipt_id,
+    };
+    let receipt = claim.proposal.receipt(&seen(Some(key)), &ending, claim.at);
+    ClaimStep::End {
+        receipt: Box::new(receipt),
+        answer: ClaimAnswer::Duplicate {
+            original,
+            attempt: key.attempt,
+        },
+    }
+}
+
+fn conflict(key: &KeyRecord, claim: &Claim) -> ClaimStep {
+    let refusal = Refusal {
+        reason: Reason::Conflict,
+        error: "the idempotency key was used before with other arguments".to_owned(),
+        conflict: json::differing_paths(&key.said(), &said(claim), CONFLICT_PATHS_MAX),
+    };
+    refused(Some(key), claim, refusal)
+}
+
+fn stale(entity: &EntityRecord, claim: &Claim) -> Option<Refusal> {
+    let (proposed, applied) = (claim.proposal.revision?, entity.revision?);
+    (proposed < applied).then(|| {
+        let error = format!("revision {proposed} is older than the applied revision {applied}");
+        Refusal::new(Reason::StaleRevision, error)
+    })
+}
+
+/// What to do about a doubt on this very key; `None` means: send it again.
+fn doubtful(doubt: &KeyRecord, claim: &Claim, now: StoreTime) -> Option<ClaimStep> {
+    if doubt.fingerprint != claim.fingerprint {
+        return Some(conflict(doubt, claim));
+    }
+    if doubt.may_resend(now) {
+        return None;
+    }
+    if doubt.effect == EffectClass::Probeable && claim.on_doubt == OnDoubt::Probe {
+        return Some(ClaimStep::Probe(Box::new(doubt.clone())));
+    }
+    let wait = now.until(doubt.open_until);
+    let error = if wait > Duration::ZERO {
+        let seconds = wait.as_secs_f64();
+        format!("whether it happened is not known, and it may still land for {seconds:.1} s")
+    } else {
+        "whether it happened is not known; see `operators doubts list`".to_owned()
+    };
+    Some(refused(
+        Some(doubt),
+        claim,
+        Refusal::new(Reason::InDoubt, error),
+    ))
+}
+
+fn entity_held(entity: &EntityRecord, claim: &Claim, now: StoreTime) -> Option<Refusal> {
+    let entity_key = &claim.proposal.entity_key;
+    if let Some(doubt) = &entity.doubt {
+        let error = format!("`{entity_key}` is held: key `{doubt}` is in doubt");
+        return Some(Refusal::new(Reason::EntityInDoubt, error));
+    }
+    let wait = now.until(entity.landing_until);
+    (wait > Duration::ZERO).then(|| {
+        let seconds = wait.as_secs_f64();
+        let error = format!(
+            "`{entity_key}` is held: an abandoned request on it may still land for {seconds:.1} s"
+        );
+        Refusal::new(Reason::EntityInDoubt, error)
+    })
+}
+
+fn refused(key: Option<&KeyRecord>, claim: &Claim, refusal: Refusal) -> ClaimStep {
+    let mark = seen(key);
+    let attempt = mark.attempt;
+    let receipt = claim
+        .proposal
+        .receipt(&mark, &Ending::Refused(&refusal), claim.at);
+    ClaimStep::End {
+        receipt: Box::new(receipt),
+        answer: ClaimAnswer::Refused { refusal, attempt },
+    }
+}
+
+/// What a proposal that makes no attempt can say about attempts: how many there were.
+fn seen(key: Option<&KeyRecord>) -> AttemptMark {
+    match key {
+        None => AttemptMark::none(),
+        Some(key) => AttemptMark {
+            session: None,
+            fence: None,
+            ..key.mark()
+        },
+    }
+}
+
+fn grant(
+    key: Option<&KeyRecord>,
+    entity: &EntityRecord,
+    claim: &Claim,
+    now: StoreTime,
+) -> ClaimStep {
+    let fence = Fence(entity.fence.0.saturating_add(1));
+    let (generation, attempts) = key.map_or((1, 0), |key| (key.generation, key.attempt));
+    let doubt = key.filter(|key| key.phase == Phase::InDoubt);
+    let record = KeyRecord {
+        generation,
+        phase: Phase::Intent,
+        attempt: attempts.saturating_add(1),
+        session: claim.session,
+        fence,
+        fingerprint: claim.fingerprint.clone(),
+        effect: claim.effect,
+        on_unknown: claim.on_unknown,
+        first_intent_at: doubt.map_or(now, |doubt| doubt.first_intent_at),
+        quiescent_at: now.plus(claim.deadline).plus(claim.max_land),
+        open_attempts: doubt
+            .map(|doubt| doubt.open_attempts.clone())
+            .unwrap_or_default(),
+        open_until: doubt.map_or(StoreTime(i64::MIN), |doubt| doubt.open_until),
+        proposal: claim.proposal.clone(),
+        application: None,
+    };
+    let mut entity = entity.clone();
+    entity.fence = fence;
+    entity.holder = Some(claim.session);
+    ClaimStep::Grant {
+        key: Box::new(record),
+        entity,
+    }
+}
+
+fn said(claim: &Claim) -> serde_json::Value {
+    said_by(&claim.proposal)
+}
+
+impl KeyRecord {
+    fn said(&self) -> serde_json::Value {
+        said_by(&self.proposal)
+    }
+}
+
+/// What the fingerprint is made of, as a value whose paths can be named.
+pub(crate) fn said_by(proposal: &crate::receipt::Proposal) -> serde_json::Value {
+    serde_json::json!({
+        "connector": proposal.action.connector,
+        "tool": proposal.action.tool,
+        "args": proposal.action.args,
+        "value": proposal.value,
+        "entity_key": proposal.entity_key,
+    })
+}

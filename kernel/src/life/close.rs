@@ -1,0 +1,173 @@
+//! How a key's open ends are closed by others than its owner: a death, an answer, a wish.
+
+use crate::action::Original;
+use crate::clock::Timestamp;
+use crate::durable::{
+    Forget, ForgetAnswer, Resolution, ResolveAnswer, Resolver, StoreTime, Verdict,
+};
+use crate::life::{Application, EntityRecord, KeyRecord, Phase};
+use crate::receipt::{AttemptMark, Ending, Receipt};
+
+use std::time::Duration;
+
+/// What the receipt of an attempt says whose owner died before its end was recorded.
+const OWNER_DIED: &str = "the process that made this attempt ended before its outcome was recorded";
+
+/// Turns a dead owner's intent into a doubt, with the receipt its proposal still lacks.
+/// `None` if the key is no intent.
+pub fn owner_died(
+    key: &KeyRecord,
+    entity: &EntityRecord,
+    at: Timestamp,
+) -> Option<(KeyRecord, EntityRecord, Receipt)> {
+    if key.phase != Phase::Intent {
+        return None;
+    }
+    let receipt = key
+        .proposal
+        .receipt(&key.mark(), &Ending::InDoubt { error: OWNER_DIED }, at);
+    let mut key = key.clone();
+    let mut entity = entity.clone();
+    entity.release_if_held_by(key.session, key.fence);
+    if key.application.is_some() {
+        // An earlier attempt's late answer came first: the key is known to be applied.
+        key.phase = Phase::Applied;
+        key.close_open_attempts();
+    } else {
+        key.add_open_attempt(key.attempt, key.quiescent_at);
+        key.phase = Phase::InDoubt;
+    }
+    entity.note_doubt(&key);
+    Some((key, entity, receipt))
+}
+
+/// What a store does about a resolution.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ResolveStep {
+    /// Write all three, answer `Resolved`.
+    Close {
+        /// The key, out of doubt.
+        key: Box<KeyRecord>,
+        /// Its entity, no longer held by it.
+        entity: EntityRecord,
+        /// The correction.
+        receipt: Box<Receipt>,
+    },
+    /// Write nothing, answer this.
+    Stay(ResolveAnswer),
+}
+
+/// Decides a resolution.
+pub fn resolve(
+    key: &KeyRecord,
+    entity: &EntityRecord,
+    resolution: &Resolution,
+    now: StoreTime,
+) -> ResolveStep {
+    if key.phase != Phase::InDoubt || key.attempt != resolution.attempt {
+        return ResolveStep::Stay(ResolveAnswer::NotInDoubt(Some(key.phase)));
+    }
+    let wait = now.until(key.open_until);
+    if resolution.verdict == Verdict::NotApplied && wait > Duration::ZERO {
+        return ResolveStep::Stay(ResolveAnswer::MayStillLand(wait));
+    }
+    let mut record = key.clone();
+    let mut entity = entity.clone();
+    let receipt_id = resolution.receipt_id.clone();
+    let ending = match &resolution.verdict {
+        Verdict::Applied(effect) => {
+            record.set_applied(key.attempt, receipt_id.clone(), resolution.at, effect);
+            entity.note_revision(key.proposal.revision);
+            Ending::Applied {
+                result_digest: resolution.result_digest.clone(),
+                effect_id: effect.effect_id.clone(),
+            }
+        }
+        Verdict::NotApplied => {
+            record.close_open_attempts();
+            record.phase = Phase::Failed;
+            Ending::Failed {
+                error: "it did not happen",
+            }
+        }
+        Verdict::WriteOff => {
+            write_off(&mut record, resolution);
+            Ending::InDoubt {
+                error: "written off: nobody knows whether it happened",
+            }
+        }
+    };
+    entity.note_doubt(&record);
+    let mut receipt = key
+        .proposal
+        .correction(receipt_id, &key.mark(), &ending, resolution.at);
+    receipt.note.clone_from(&resolution.note);
+    receipt.approver = match &resolution.by {
+        Resolver::Person(name) => Some(name.clone()),
+        Resolver::Probe => None,
+    };
+    ResolveStep::Close {
+        key: Box::new(record),
+        entity,
+        receipt: Box::new(receipt),
+    }
+}
+
+fn write_off(record: &mut KeyRecord, resolution: &Resolution) {
+    record.phase = Phase::WrittenOff;
+    record.application = Some(Application {
+        attempt: record.attempt,
+        original: Original {
+            receipt_id: resolution.receipt_id.clone(),
+            applied_at: resolution.at,
+            result: serde_json::Value::Null,
+            written_off: true,
+        },
+        effect_id: None,
+    });
+    record.close_open_attempts();
+}
+
+/// What a store does about a wish to forget.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ForgetStep {
+    /// Write both, answer `Forgotten`.
+    Open {
+        /// The key, free, of its next generation.
+        key: Box<KeyRecord>,
+        /// The receipt.
+        receipt: Box<Receipt>,
+    },
+    /// Write nothing, answer this.
+    Stay(ForgetAnswer),
+}
+
+/// Decides a wish to forget: only what is burned or written off can be.
+pub fn forget(key: &KeyRecord, wish: &Forget) -> ForgetStep {
+    match key.phase {
+        Phase::Applied | Phase::WrittenOff => {}
+        phase @ (Phase::Intent | Phase::Failed | Phase::InDoubt | Phase::Forgotten) => {
+            return ForgetStep::Stay(ForgetAnswer::NotBurned(Some(phase)));
+        }
+    }
+    let mut record = key.clone();
+    record.generation = key.generation.saturating_add(1);
+    record.attempt = 0;
+    record.phase = Phase::Forgotten;
+    record.application = None;
+    let mark = AttemptMark {
+        generation: record.generation,
+        attempt: 0,
+        session: None,
+        fence: None,
+    };
+    let mut receipt = key
+        .proposal
+        .forgotten(wish.receipt_id.clone(), &mark, wish.at);
+    receipt.approver = Some(wish.by.clone());
+    receipt.note.clone_from(&wish.note);
+    ForgetStep::Open {
+        key: Box::new(record),
+        receipt: Box::new(receipt),
+    }
+}

@@ -1,0 +1,257 @@
+//! What the end of an attempt does to its key, early, late or twice.
+
+use crate::connector::EffectClass;
+use crate::durable::{SettleAnswer, SettledOutcome, Settlement, StoreTime};
+use crate::life::{EntityRecord, KeyRecord, Phase};
+use crate::receipt::{Ending, Receipt};
+
+/// What a store does about one settlement.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SettleStep {
+    /// The key to write; `None` if it stays as it is.
+    pub key: Option<Box<KeyRecord>>,
+    /// The entity to write; `None` if it stays as it is.
+    pub entity: Option<EntityRecord>,
+    /// The receipt to write; `None` if it was written before.
+    pub receipt: Option<Box<Receipt>>,
+    /// The answer.
+    pub answer: SettleAnswer,
+}
+
+/// Decides one settlement against its key's record and the record of that key's entity (which, for
+/// an attempt of long ago, need not be the settlement's).
+///
+/// A settlement is accepted from whoever made the attempt, dead session or not: it has the truth
+/// about that attempt. It moves nothing but what that truth decides.
+pub fn settle(
+    key: &KeyRecord,
+    entity: &EntityRecord,
+    settlement: &Settlement,
+    now: StoreTime,
+) -> SettleStep {
+    let mark = &settlement.mark;
+    let is_current = key.generation == mark.generation
+        && key.attempt == mark.attempt
+        && key.proposal.receipt_id == settlement.proposal.receipt_id;
+    match (is_current, key.phase) {
+        (true, Phase::Intent) => on_time(key, entity, settlement, now),
+        _ if was_settled_before(key, settlement, is_current) => unchanged(key, settlement),
+        _ => late(key, entity, settlement, is_current),
+    }
+}
+
+fn on_time(
+    key: &KeyRecord,
+    entity: &EntityRecord,
+    settlement: &Settlement,
+    now: StoreTime,
+) -> SettleStep {
+    let mut key = key.clone();
+    let mut entity = entity.clone();
+    let earlier_applied = key.application.take();
+    let mut double_applied = false;
+    let mut error = None;
+    match (&settlement.outcome, earlier_applied) {
+        (SettledOutcome::Applied(effect), earlier) => {
+            double_applied = earlier.is_some() && !key.repeats_are_harmless();
+            hold_while_landing(&key, &mut entity, now);
+            let receipt_id = settlement.proposal.receipt_id.clone();
+            key.set_applied(settlement.mark.attempt, receipt_id, settlement.at, effect);
+        }
+        // A late answer told meanwhile that an earlier attempt took effect: that is the truth,
+        // whatever became of this one.
+        (
+            SettledOutcome::NotApplied { error: why } | SettledOutcome::Unknown { error: why },
+            Some(earlier),
+        ) => {
+            key.phase = Phase::Applied;
+            key.application = Some(earlier);
+            key.close_open_attempts();
+            error = Some(why.clone());
+        }
+        (SettledOutcome::NotApplied { error: why }, None) => {
+            if key.open_attempts.is_empty() {
+                key.phase = Phase::Failed;
+                error = Some(why.clone());
+            } else {
+                // R5: a definite failure of a retry says nothing about an earlier attempt.
+                key.phase = Phase::InDoubt;
+                error = Some(format!(
+                    "{why} (an earlier attempt is undecided, so the doubt stays)"
+                ));
+            }
+        }
+        (SettledOutcome::Unknown { error: why }, None) => {
+            key.add_open_attempt(key.attempt, key.quiescent_at);
+            key.phase = Phase::InDoubt;
+            error = Some(why.clone());
+        }
+    }
+    entity.release_if_held_by(key.session, key.fence);
+    finish(key, entity, settlement, error, double_applied)
+}
+
+/// An idempotent retry succeeded while an abandoned earlier request may still land: nothing else
+/// may touch the entity until it no longer can, or it would be overwritten.
+fn hold_while_landing(key: &KeyRecord, entity: &mut EntityRecord, now: StoreTime) {
+    let may_land = !key.open_attempts.is_empty() && key.open_until > now;
+    if may_land && key.effect == EffectClass::Idempotent {
+        entity.landing_until = entity.landing_until.max(key.open_until);
+    }
+}
+
+fn finish(
+    key: KeyRecord,
+    mut entity: EntityRecord,
+    settlement: &Settlement,
+    error: Option<String>,
+    double_applied: bool,
+) -> SettleStep {
+    let took_effect = matches!(settlement.outcome, SettledOutcome::Applied(_));
+    if took_effect && settlement.proposal.entity_key == key.proposal.entity_key {
+        entity.note_revision(settlement.proposal.revision);
+    }
+    entity.note_doubt(&key);
+    let ending = ending_of(settlement, error.as_deref());
+    let mut receipt = settlement
+        .proposal
+        .receipt(&settlement.mark, &ending, settlement.at);
+    if double_applied {
+        receipt.note = Some("double_applied: two attempts of this key took effect".to_owned());
+    }
+    let answer = SettleAnswer {
+        receipt_id: receipt.receipt_id.clone(),
+        phase: key.phase,
+        error,
+        double_applied,
+    };
+    SettleStep {
+        key: Some(Box::new(key)),
+        entity: Some(entity),
+        receipt: Some(Box::new(receipt)),
+        answer,
+    }
+}
+
+fn ending_of<'a>(settlement: &'a Settlement, error: Option<&'a str>) -> Ending<'a> {
+    match &settlement.outcome {
+        SettledOutcome::Applied(effect) => Ending::Applied {
+            result_digest: settlement.result_digest.clone(),
+            effect_id: effect.effect_id.clone(),
+        },
+        SettledOutcome::NotApplied { error: why } => Ending::Failed {
+            error: error.unwrap_or(why),
+        },
+        SettledOutcome::Unknown { error: why } => Ending::InDoubt {
+            error: error.unwrap_or(why),
+        },
+    }
+}
+
+/// The same settlement came before and its answer was lost.
+fn was_settled_before(key: &KeyRecord, settlement: &Settlement, is_current: bool) -> bool {
+    let applied_by_this = key.application.as_ref().is_some_and(|application| {
+        let own = &settlement.proposal.receipt_id;
+        let receipt_id = &application.original.receipt_id;
+        *receipt_id == *own || *receipt_id == late_receipt_id(own)
+    });
+    match &settlement.outcome {
+        SettledOutcome::Applied(_) => applied_by_this,
+        SettledOutcome::NotApplied { .. } => is_current && key.phase == Phase::Failed,
+        // "Not known" adds nothing to any phase it can meet late.
+        SettledOutcome::Unknown { .. } => true,
+    }
+}
+
+fn unchanged(key: &KeyRecord, settlement: &Settlement) -> SettleStep {
+    let error = match &settlement.outcome {
+        SettledOutcome::Applied(_) => None,
+        SettledOutcome::NotApplied { error } | SettledOutcome::Unknown { error } => {
+            Some(error.clone())
+        }
+    };
+    let answer = SettleAnswer {
+        receipt_id: settlement.proposal.receipt_id.clone(),
+        phase: key.phase,
+        error,
+        double_applied: false,
+    };
+    SettleStep {
+        key: None,
+        entity: None,
+        receipt: None,
+        answer,
+    }
+}
+
+/// The attempt's receipt was written by somebody else (its owner was taken for dead, or a person
+/// answered); now its owner tells the truth. A correction says so.
+fn late(
+    key: &KeyRecord,
+    entity: &EntityRecord,
+    settlement: &Settlement,
+    is_current: bool,
+) -> SettleStep {
+    let mut key = key.clone();
+    let mut entity = entity.clone();
+    let receipt_id = late_receipt_id(&settlement.proposal.receipt_id);
+    let same_generation = key.generation == settlement.mark.generation;
+    let mut double_applied = false;
+    let mut error = None;
+    match &settlement.outcome {
+        SettledOutcome::Applied(effect) => {
+            let earlier = key
+                .application
+                .as_ref()
+                .is_some_and(|a| !a.original.written_off);
+            double_applied = (earlier || !same_generation) && !key.repeats_are_harmless();
+            let is_running = key.phase == Phase::Intent;
+            if same_generation && !earlier {
+                key.set_applied(
+                    settlement.mark.attempt,
+                    receipt_id.clone(),
+                    settlement.at,
+                    effect,
+                );
+            }
+            if is_running {
+                // A later attempt is on its way; its own end closes the key.
+                key.phase = Phase::Intent;
+            }
+        }
+        SettledOutcome::NotApplied { error: why } => {
+            error = Some(why.clone());
+            if same_generation {
+                key.open_attempts
+                    .retain(|attempt| *attempt != settlement.mark.attempt);
+                if key.phase == Phase::InDoubt && key.open_attempts.is_empty() {
+                    key.phase = Phase::Failed;
+                    key.close_open_attempts();
+                }
+            }
+        }
+        SettledOutcome::Unknown { error: why } => error = Some(why.clone()),
+    }
+    if is_current {
+        entity.release_if_held_by(key.session, key.fence);
+    }
+    let mut step = finish(key, entity, settlement, error, double_applied);
+    if let Some(receipt) = &mut step.receipt {
+        let ending = ending_of(settlement, step.answer.error.as_deref());
+        let mut correction = settlement.proposal.correction(
+            receipt_id.clone(),
+            &settlement.mark,
+            &ending,
+            settlement.at,
+        );
+        correction.note = receipt.note.take();
+        **receipt = correction;
+    }
+    step.answer.receipt_id = receipt_id;
+    step
+}
+
+/// A late answer's receipt is found from the one it corrects, so that writing it twice is once.
+fn late_receipt_id(receipt_id: &str) -> String {
+    format!("{receipt_id}.late")
+}

@@ -1,0 +1,361 @@
+//! What stays behind: one receipt per proposal, whatever happened, and how an ending becomes one.
+//!
+//! Owns the receipt's fields and the only functions that fill them. It must not know where receipts
+//! are kept.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Number, Value};
+
+use crate::action::{Disposition, Reason, Refusal};
+use crate::clock::Timestamp;
+use crate::durable::{Fence, SessionId};
+use crate::key::{ConnectorName, EntityKey, IdempotencyKey, OperatorName, TenantId, ToolName};
+use crate::trust::{PolicyRef, TrustDecision};
+
+/// What a receipt is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReceiptKind {
+    /// A proposal and how it ended.
+    Proposal,
+    /// What became known later about an earlier receipt, which it cites.
+    Correction,
+    /// A key was opened for its next generation, on purpose.
+    Forget,
+}
+
+/// How it ended, for auditors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReceiptOutcome {
+    /// The effect happened (or a read was answered).
+    Applied,
+    /// Stopped before the connector.
+    Refused,
+    /// Applied before; nothing happened now.
+    Deduplicated,
+    /// The connector says nothing happened.
+    Failed,
+    /// Nobody knows.
+    InDoubt,
+}
+
+impl ReceiptOutcome {
+    /// The word in receipts.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Refused => "refused",
+            Self::Deduplicated => "deduplicated",
+            Self::Failed => "failed",
+            Self::InDoubt => "in_doubt",
+        }
+    }
+}
+
+/// The action's part that a receipt shows whole.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReceiptAction {
+    /// The connector named.
+    pub connector: ConnectorName,
+    /// The tool named.
+    pub tool: ToolName,
+    /// The arguments; secret ones as keyed hashes.
+    pub args: Map<String, Value>,
+}
+
+/// Everything about a proposal that is known before it ends. It is written with the intent, so
+/// that whoever finds a dead owner's intent can still write its receipt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proposal {
+    /// The id of the receipt this proposal will leave.
+    pub receipt_id: String,
+    /// Whose it is.
+    pub tenant_id: TenantId,
+    /// The reseller behind the tenant.
+    pub reseller_id: Option<String>,
+    /// Who proposed.
+    pub operator: Option<OperatorName>,
+    /// The run it was part of.
+    pub run_id: String,
+    /// The plan it stood in.
+    pub plan_id: String,
+    /// The event behind the plan.
+    pub event_id: Option<String>,
+    /// The thread through sense, reason and act.
+    pub correlation_id: String,
+    /// The action.
+    pub action: ReceiptAction,
+    /// Its magnitude.
+    pub value: Option<Number>,
+    /// Its entity.
+    pub entity_key: EntityKey,
+    /// Its key.
+    pub idempotency_key: IdempotencyKey,
+    /// Its revision.
+    pub revision: Option<u64>,
+    /// Where it came from.
+    pub source_id: Option<String>,
+    /// The index behind it.
+    pub index_hash: Option<String>,
+    /// What trust said.
+    pub decision: TrustDecision,
+    /// The rule that said so.
+    pub rule: Option<String>,
+    /// The policy that rule stands in.
+    pub policy: Option<PolicyRef>,
+    /// What the rule saw.
+    pub note: Option<String>,
+    /// When it was proposed.
+    pub proposed_at: Timestamp,
+}
+
+/// Which attempt of which generation, under whose turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptMark {
+    /// The key's generation.
+    pub generation: u32,
+    /// The attempt, 0 if none was made.
+    pub attempt: u32,
+    /// The session that acted.
+    pub session: Option<SessionId>,
+    /// The turn's fence.
+    pub fence: Option<Fence>,
+}
+
+impl AttemptMark {
+    /// For what ended before any attempt, on a key nobody has seen.
+    pub fn none() -> Self {
+        Self {
+            generation: 1,
+            attempt: 0,
+            session: None,
+            fence: None,
+        }
+    }
+}
+
+/// How a proposal ended, with just what its receipt needs.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ending<'a> {
+    /// The effect happened, or a read was answered.
+    Applied {
+        /// `sha256:…` of the result.
+        result_digest: String,
+        /// The vendor's id for it.
+        effect_id: Option<String>,
+    },
+    /// The connector says nothing happened.
+    Failed {
+        /// What it said.
+        error: &'a str,
+    },
+    /// Nobody knows.
+    InDoubt {
+        /// What was seen.
+        error: &'a str,
+    },
+    /// Stopped before the connector.
+    Refused(&'a Refusal),
+    /// Applied before.
+    Duplicate {
+        /// The receipt of that application.
+        original_receipt_id: &'a str,
+    },
+}
+
+/// One line of the audit trail. Every field is always present, null when empty.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Receipt {
+    /// Its id.
+    pub receipt_id: String,
+    /// What it is about.
+    pub kind: ReceiptKind,
+    /// Whose it is.
+    pub tenant_id: TenantId,
+    /// The reseller behind the tenant.
+    pub reseller_id: Option<String>,
+    /// Who proposed.
+    pub operator: Option<OperatorName>,
+    /// The run.
+    pub run_id: String,
+    /// The plan.
+    pub plan_id: String,
+    /// The event behind the plan.
+    pub event_id: Option<String>,
+    /// The thread through sense, reason and act.
+    pub correlation_id: String,
+    /// The action; secret arguments as keyed hashes.
+    pub action: ReceiptAction,
+    /// Its magnitude.
+    pub value: Option<Number>,
+    /// Its entity.
+    pub entity_key: EntityKey,
+    /// Its key.
+    pub idempotency_key: IdempotencyKey,
+    /// The key's generation.
+    pub generation: u32,
+    /// How many attempts the key has had, this one included.
+    pub attempt: u32,
+    /// The action's revision.
+    pub revision: Option<u64>,
+    /// Where it came from.
+    pub source_id: Option<String>,
+    /// The index behind it.
+    pub index_hash: Option<String>,
+    /// What became of it; null for what is no proposal.
+    pub decision: Option<Disposition>,
+    /// The trust rule that decided.
+    pub rule: Option<String>,
+    /// The policy that rule stands in.
+    pub policy: Option<PolicyRef>,
+    /// Whether the world is as the action asked.
+    pub ok: bool,
+    /// How it ended; null for what is no proposal.
+    pub outcome: Option<ReceiptOutcome>,
+    /// Why not ok, for programs.
+    pub reason: Option<Reason>,
+    /// Why not ok, for people.
+    pub error: Option<String>,
+    /// What a rule saw, or why a person decided as they did.
+    pub note: Option<String>,
+    /// `sha256:…` of what the connector answered.
+    pub result_digest: Option<String>,
+    /// The vendor's id for the effect.
+    pub effect_id: Option<String>,
+    /// The receipt this one collapsed into or corrects.
+    pub original_receipt_id: Option<String>,
+    /// The person who decided, if one did.
+    pub approver: Option<String>,
+    /// The session that acted.
+    pub session: Option<SessionId>,
+    /// The fence of the turn it acted under.
+    pub fence: Option<Fence>,
+    /// When it was proposed.
+    pub proposed_at: Timestamp,
+    /// When its end was recorded.
+    pub settled_at: Timestamp,
+}
+
+impl Proposal {
+    /// The receipt of this proposal.
+    pub fn receipt(&self, mark: &AttemptMark, ending: &Ending<'_>, at: Timestamp) -> Receipt {
+        let mut receipt = self.blank(mark, at);
+        match ending {
+            Ending::Applied {
+                result_digest,
+                effect_id,
+            } => {
+                receipt.ok = true;
+                receipt.outcome = Some(ReceiptOutcome::Applied);
+                receipt.result_digest = Some(result_digest.clone());
+                receipt.effect_id.clone_from(effect_id);
+            }
+            Ending::Failed { error } => {
+                receipt.outcome = Some(ReceiptOutcome::Failed);
+                receipt.reason = Some(Reason::Failed);
+                receipt.error = Some((*error).to_owned());
+            }
+            Ending::InDoubt { error } => {
+                receipt.outcome = Some(ReceiptOutcome::InDoubt);
+                receipt.reason = Some(Reason::InDoubt);
+                receipt.error = Some((*error).to_owned());
+            }
+            Ending::Refused(refusal) => {
+                receipt.decision = Some(Disposition::Block);
+                receipt.reason = Some(refusal.reason);
+                receipt.error = Some(refusal.error.clone());
+                if refusal.reason != Reason::Policy {
+                    receipt.without_ruling();
+                }
+            }
+            Ending::Duplicate {
+                original_receipt_id,
+            } => {
+                receipt.decision = Some(Disposition::Dedup);
+                receipt.ok = true;
+                receipt.outcome = Some(ReceiptOutcome::Deduplicated);
+                receipt.original_receipt_id = Some((*original_receipt_id).to_owned());
+                receipt.without_ruling();
+            }
+        }
+        receipt
+    }
+
+    /// A receipt that says later what became known about this proposal, citing its own.
+    pub fn correction(
+        &self,
+        receipt_id: String,
+        mark: &AttemptMark,
+        ending: &Ending<'_>,
+        at: Timestamp,
+    ) -> Receipt {
+        let mut receipt = self.receipt(mark, ending, at);
+        receipt.kind = ReceiptKind::Correction;
+        receipt.original_receipt_id = Some(std::mem::replace(&mut receipt.receipt_id, receipt_id));
+        receipt
+    }
+
+    /// The receipt of opening this key's next generation.
+    pub fn forgotten(&self, receipt_id: String, mark: &AttemptMark, at: Timestamp) -> Receipt {
+        let mut receipt = self.blank(mark, at);
+        receipt.kind = ReceiptKind::Forget;
+        receipt.original_receipt_id = Some(std::mem::replace(&mut receipt.receipt_id, receipt_id));
+        receipt.decision = None;
+        receipt.outcome = None;
+        receipt.ok = true;
+        receipt.without_ruling();
+        receipt
+    }
+
+    fn blank(&self, mark: &AttemptMark, at: Timestamp) -> Receipt {
+        Receipt {
+            receipt_id: self.receipt_id.clone(),
+            kind: ReceiptKind::Proposal,
+            tenant_id: self.tenant_id.clone(),
+            reseller_id: self.reseller_id.clone(),
+            operator: self.operator.clone(),
+            run_id: self.run_id.clone(),
+            plan_id: self.plan_id.clone(),
+            event_id: self.event_id.clone(),
+            correlation_id: self.correlation_id.clone(),
+            action: self.action.clone(),
+            value: self.value.clone(),
+            entity_key: self.entity_key.clone(),
+            idempotency_key: self.idempotency_key.clone(),
+            generation: mark.generation,
+            attempt: mark.attempt,
+            revision: self.revision,
+            source_id: self.source_id.clone(),
+            index_hash: self.index_hash.clone(),
+            decision: Some(self.decision.into()),
+            rule: self.rule.clone(),
+            policy: self.policy.clone(),
+            ok: false,
+            outcome: Some(ReceiptOutcome::Refused),
+            reason: None,
+            error: None,
+            note: self.note.clone(),
+            result_digest: None,
+            effect_id: None,
+            original_receipt_id: None,
+            approver: None,
+            session: mark.session,
+            fence: mark.fence,
+            proposed_at: self.proposed_at,
+            settled_at: at,
+        }
+    }
+}
+
+impl Receipt {
+    /// What ended before trust was asked, as far as an observer can tell, cites no rule.
+    fn without_ruling(&mut self) {
+        self.rule = None;
+        self.policy = None;
+        self.note = None;
+    }
+}

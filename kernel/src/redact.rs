@@ -1,0 +1,317 @@
+//! Secret arguments: which they are, and the keyed hash that stands for them everywhere but in the
+//! connector's hands.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use serde_json::{Map, Value};
+use sha2::Sha256;
+
+use crate::json;
+
+/// Words that make an argument secret when they stand anywhere in its name.
+const SECRET_ANYWHERE: &[&str] = &[
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "authorization",
+    "cookie",
+    "credential",
+    "credentials",
+    "apikey",
+];
+
+/// Words that make an argument secret when they end its name (`access_token`, not `token_count`).
+const SECRET_AT_END: &[&[&str]] = &[
+    &["token"],
+    &["api", "key"],
+    &["private", "key"],
+    &["access", "key"],
+    &["cvv"],
+    &["cvc"],
+    &["pin"],
+    &["bearer"],
+    &["jwt"],
+];
+
+/// Shorter secrets are replaced only where they are a whole value: replacing `1` everywhere in an
+/// answer would garble it and hide nothing.
+const SUBSTRING_BYTES_MIN: usize = 4;
+
+/// The key of a tenant's hashes: made once, kept in the store, never exported.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedactionKey([u8; 32]);
+
+impl RedactionKey {
+    /// From 32 random bytes.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, for the store that keeps them.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    fn hash(&self, value: &Value) -> String {
+        let text = json::canonical(value).unwrap_or_else(|_| value.to_string());
+        match Hmac::<Sha256>::new_from_slice(&self.0) {
+            Ok(mut mac) => {
+                mac.update(text.as_bytes());
+                format!("hmac-sha256:{}", json::hex(&mac.finalize().into_bytes()))
+            }
+            // HMAC takes keys of any length; were that ever to change, show nothing at all.
+            Err(_) => "hmac-sha256:unavailable".to_owned(),
+        }
+    }
+}
+
+impl fmt::Debug for RedactionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RedactionKey(…)")
+    }
+}
+
+/// One action's arguments as they may be shown, and what must be taken out of every answer.
+#[derive(Clone)]
+pub(crate) struct Redaction {
+    shown: Map<String, Value>,
+    hidden: Vec<(String, String)>,
+}
+
+impl fmt::Debug for Redaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redaction")
+            .field("hidden", &self.hidden.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Redaction {
+    /// Finds the secrets of `args`: the marked ones, and those whose names give them away.
+    pub(crate) fn of(args: &Map<String, Value>, marked: &[String], key: &RedactionKey) -> Self {
+        let mut hidden = Vec::new();
+        let shown = redact_object(args, "", marked, key, &mut hidden);
+        // Longest first, so that no secret is left in halves by a shorter one inside it.
+        hidden.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.cmp(b)));
+        hidden.dedup();
+        Self { shown, hidden }
+    }
+
+    /// The arguments as they may be shown.
+    pub(crate) fn shown(&self) -> &Map<String, Value> {
+        &self.shown
+    }
+
+    /// Takes every secret out of a sentence.
+    pub(crate) fn scrub_text(&self, text: String) -> String {
+        self.hidden.iter().fold(text, |text, (secret, hash)| {
+            let is_whole = text == *secret;
+            if is_whole || (secret.len() >= SUBSTRING_BYTES_MIN && text.contains(secret.as_str())) {
+                text.replace(secret.as_str(), hash)
+            } else {
+                text
+            }
+        })
+    }
+
+    /// Takes every secret out of an answer, names of fields included.
+    pub(crate) fn scrub(&self, value: Value) -> Value {
+        if self.hidden.is_empty() {
+            return value;
+        }
+        match value {
+            Value::String(text) => Value::String(self.scrub_text(text)),
+            Value::Number(number) => {
+                let text = number.to_string();
+                match self.hidden.iter().find(|(secret, _)| *secret == text) {
+                    Some((_, hash)) => Value::String(hash.clone()),
+                    None => Value::Number(number),
+                }
+            }
+            Value::Array(items) => Value::Array(items.into_iter().map(|v| self.scrub(v)).collect()),
+            Value::Object(object) => Value::Object(
+                object
+                    .into_iter()
+                    .map(|(k, v)| (self.scrub_text(k), self.scrub(v)))
+                    .collect(),
+            ),
+            Value::Null | Value::Bool(_) => value,
+        }
+    }
+}
+
+fn redact_object(
+    object: &Map<String, Value>,
+    path: &str,
+    marked: &[String],
+    key: &RedactionKey,
+    hidden: &mut Vec<(String, String)>,
+) -> Map<String, Value> {
+    let mut shown = Map::new();
+    for (name, value) in object {
+        let here = if path.is_empty() {
+            name.clone()
+        } else {
+            format!("{path}.{name}")
+        };
+        let value = if marked.contains(&here) || is_secret_name(name) {
+            let hash = key.hash(value);
+            remember(value, &hash, hidden);
+            Value::String(hash)
+        } else {
+            redact_value(value, &here, marked, key, hidden)
+        };
+        shown.insert(name.clone(), value);
+    }
+    shown
+}
+
+fn redact_value(
+    value: &Value,
+    path: &str,
+    marked: &[String],
+    key: &RedactionKey,
+    hidden: &mut Vec<(String, String)>,
+) -> Value {
+    match value {
+        Value::Object(object) => Value::Object(redact_object(object, path, marked, key, hidden)),
+        // Items of a list share its path, so `cards.number` reaches every card.
+        Value::Array(items) => Value::Array(
+            items
+                .iter()
+                .map(|item| redact_value(item, path, marked, key, hidden))
+                .collect(),
+        ),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+/// Every scalar inside a secret is a secret.
+fn remember(value: &Value, hash: &str, hidden: &mut Vec<(String, String)>) {
+    match value {
+        Value::String(text) if !text.is_empty() => hidden.push((text.clone(), hash.to_owned())),
+        Value::Number(number) => hidden.push((number.to_string(), hash.to_owned())),
+        Value::Array(items) => items.iter().for_each(|item| remember(item, hash, hidden)),
+        Value::Object(object) => object
+            .values()
+            .for_each(|item| remember(item, hash, hidden)),
+        Value::String(_) | Value::Null | Value::Bool(_) => {}
+    }
+}
+
+fn is_secret_name(name: &str) -> bool {
+    let words = words_of(name);
+    words
+        .iter()
+        .any(|word| SECRET_ANYWHERE.contains(&word.as_str()))
+        || SECRET_AT_END.iter().any(|ending| {
+            words.len() >= ending.len()
+                && words
+                    .iter()
+                    .rev()
+                    .zip(ending.iter().rev())
+                    .all(|(word, end)| word == end)
+        })
+}
+
+/// `accessToken`, `access-token` and `ACCESS_TOKEN` are the words `access` and `token`.
+fn words_of(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut after_lower = false;
+    for character in name.chars() {
+        let starts_word = character.is_uppercase() && after_lower;
+        if !character.is_alphanumeric() || starts_word {
+            words.push(String::new());
+        }
+        if let (true, Some(word)) = (character.is_alphanumeric(), words.last_mut()) {
+            word.extend(character.to_lowercase());
+        }
+        after_lower = character.is_lowercase() || character.is_numeric();
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redaction(args: &Value, marked: &[&str]) -> Redaction {
+        let marked: Vec<String> = marked.iter().map(|m| (*m).to_owned()).collect();
+        let args = args.as_object().expect("object").clone();
+        Redaction::of(&args, &marked, &RedactionKey::new([7; 32]))
+    }
+
+    #[test]
+    fn names_that_give_a_secret_away_are_found_at_any_depth() {
+        for name in [
+            "password",
+            "user_password",
+            "Authorization",
+            "accessToken",
+            "API_KEY",
+            "apiKey",
+            "set-cookie",
+            "client_secret",
+            "token",
+            "x-api-key",
+        ] {
+            assert!(is_secret_name(name), "{name}");
+        }
+        for name in [
+            "max_tokens",
+            "token_count",
+            "order",
+            "keyboard",
+            "pinned",
+            "monkey",
+            "key",
+        ] {
+            assert!(!is_secret_name(name), "{name}");
+        }
+        let shown = redaction(
+            &serde_json::json!({"a": [{"b": {"password": "hunter22"}}]}),
+            &[],
+        );
+        let text = serde_json::to_string(shown.shown()).expect("json");
+        assert!(
+            !text.contains("hunter22") && text.contains("hmac-sha256:"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_secret_is_taken_out_of_answers_and_errors() {
+        let secrets = redaction(
+            &serde_json::json!({"card": {"number": "4111-1111"}}),
+            &["card.number"],
+        );
+        let answer = serde_json::json!({"echo": ["card 4111-1111 ok"], "4111-1111": 1});
+        assert!(!secrets.scrub(answer).to_string().contains("4111-1111"));
+        assert!(
+            !secrets
+                .scrub_text("refused 4111-1111".to_owned())
+                .contains("4111-1111")
+        );
+    }
+
+    #[test]
+    fn the_same_secret_has_the_same_hash_and_another_has_another() {
+        let one = redaction(&serde_json::json!({"token": "aaaa"}), &[]);
+        let same = redaction(&serde_json::json!({"token": "aaaa"}), &[]);
+        let other = redaction(&serde_json::json!({"token": "aaab"}), &[]);
+        assert_eq!(one.shown(), same.shown());
+        assert_ne!(one.shown(), other.shown());
+    }
+
+    #[test]
+    fn a_short_secret_does_not_garble_an_answer() {
+        let secrets = redaction(&serde_json::json!({"pin": "1"}), &[]);
+        let answer = serde_json::json!({"order": "SO-11", "seen": "1"});
+        let scrubbed = secrets.scrub(answer);
+        assert_eq!(scrubbed.get("order"), Some(&Value::from("SO-11")));
+        assert_ne!(scrubbed.get("seen"), Some(&Value::from("1")));
+    }
+}

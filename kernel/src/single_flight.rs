@@ -1,0 +1,431 @@
+//! The queue of this process: per entity, one turn at a time, in arrival order.
+//!
+//! A map from entity to the *tail* of its queue. What is shared is only the signal that a turn is
+//! over, never the effect: a shared effect would hang its followers when the leader panics and
+//! freeze when everybody leaves. Owns the order inside one process; the store keeps the order
+//! between processes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+use tokio::sync::watch;
+
+use crate::key::{EntityKey, TenantId};
+
+/// What a queue is for.
+pub(crate) type Lane = (TenantId, EntityKey);
+
+/// All queues of one executor. Empty at rest.
+pub(crate) struct Flights {
+    // A sharded map, so that arrivals on different entities rarely meet; its guards are never held
+    // over an await (a lint denies it).
+    tails: DashMap<Lane, Tail>,
+    waiters_max: usize,
+}
+
+struct Tail {
+    gate: Arc<Gate>,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// One place in a queue, as those behind see it.
+struct Gate {
+    signal: watch::Sender<Signal>,
+}
+
+#[derive(Clone)]
+enum Signal {
+    /// Its turn has not come, or is not over.
+    Held,
+    /// Its turn is over.
+    Over,
+    /// It left before its turn came: wait for the one before instead.
+    Behind(Arc<Gate>),
+}
+
+/// Too many wait already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Overloaded {
+    pub(crate) waiters_max: usize,
+}
+
+impl Flights {
+    pub(crate) fn new(waiters_max: usize) -> Self {
+        Self {
+            tails: DashMap::new(),
+            waiters_max,
+        }
+    }
+
+    /// Takes the place behind everybody who is there now.
+    pub(crate) fn arrive(self: &Arc<Self>, lane: Lane) -> Result<Arrival, Overloaded> {
+        let gate = Arc::new(Gate {
+            signal: watch::Sender::new(Signal::Held),
+        });
+        let (prior, waiting) = match self.tails.entry(lane.clone()) {
+            Entry::Vacant(vacant) => {
+                let waiting = Arc::new(AtomicUsize::new(0));
+                vacant.insert(Tail {
+                    gate: Arc::clone(&gate),
+                    waiting,
+                });
+                (None, None)
+            }
+            Entry::Occupied(mut occupied) => {
+                let tail = occupied.get_mut();
+                let waiting = self.count_in(&tail.waiting)?;
+                let prior = std::mem::replace(&mut tail.gate, Arc::clone(&gate));
+                (Some(prior), Some(waiting))
+            }
+        };
+        Ok(Arrival {
+            place: Place {
+                flights: Arc::clone(self),
+                lane,
+                gate,
+                prior,
+            },
+            waiting,
+        })
+    }
+
+    /// Waits behind everybody who is there now, taking no place: for reads.
+    pub(crate) fn follow(&self, lane: &Lane) -> Result<Following, Overloaded> {
+        let Some(tail) = self.tails.get(lane) else {
+            return Ok(Following {
+                prior: None,
+                waiting: None,
+            });
+        };
+        let waiting = self.count_in(&tail.waiting)?;
+        Ok(Following {
+            prior: Some(Arc::clone(&tail.gate)),
+            waiting: Some(waiting),
+        })
+    }
+
+    /// How many entities have a queue right now.
+    pub(crate) fn len(&self) -> usize {
+        self.tails.len()
+    }
+
+    fn count_in(&self, waiting: &Arc<AtomicUsize>) -> Result<Waiting, Overloaded> {
+        // Counted under the shard's lock, so the bound is exact.
+        if waiting.load(Ordering::Relaxed) >= self.waiters_max {
+            return Err(Overloaded {
+                waiters_max: self.waiters_max,
+            });
+        }
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Ok(Waiting(Arc::clone(waiting)))
+    }
+
+    /// Takes a gate out of the map if it is still the tail.
+    fn remove(&self, lane: &Lane, gate: &Arc<Gate>) {
+        self.tails
+            .remove_if(lane, |_, tail| Arc::ptr_eq(&tail.gate, gate));
+    }
+
+    /// Puts the place before a leaving one back as the tail, if the leaving one is the tail.
+    fn hand_back(&self, lane: &Lane, leaving: &Arc<Gate>, prior: &Arc<Gate>) {
+        let Entry::Occupied(mut occupied) = self.tails.entry(lane.clone()) else {
+            return;
+        };
+        if !Arc::ptr_eq(&occupied.get().gate, leaving) {
+            return;
+        }
+        // Under the shard's lock: whoever ends or leaves says so first and looks at the map after,
+        // so either this sees it, or it will see this.
+        let mut tail = Arc::clone(prior);
+        loop {
+            let signal = tail.signal.borrow().clone();
+            match signal {
+                Signal::Held => break,
+                Signal::Over => {
+                    occupied.remove();
+                    return;
+                }
+                Signal::Behind(before) => tail = before,
+            }
+        }
+        occupied.get_mut().gate = tail;
+    }
+}
+
+impl fmt::Debug for Flights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flights")
+            .field("entities", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One who waits, counted for as long as it does.
+struct Waiting(Arc<AtomicUsize>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A place that may not have come to its turn yet.
+pub(crate) struct Arrival {
+    place: Place,
+    waiting: Option<Waiting>,
+}
+
+impl Arrival {
+    /// Waits for the turn. Dropped half-way, the place is given up and nobody behind is let past
+    /// those before.
+    pub(crate) async fn turn(mut self) -> Place {
+        if let Some(prior) = self.place.prior.clone() {
+            until_over(prior).await;
+            self.place.prior = None;
+        }
+        drop(self.waiting.take());
+        self.place
+    }
+}
+
+/// A read behind others.
+pub(crate) struct Following {
+    prior: Option<Arc<Gate>>,
+    waiting: Option<Waiting>,
+}
+
+impl Following {
+    /// Waits until everybody before has had their turn.
+    pub(crate) async fn pass(mut self) {
+        if let Some(prior) = self.prior.take() {
+            until_over(prior).await;
+        }
+        drop(self.waiting.take());
+    }
+}
+
+async fn until_over(mut gate: Arc<Gate>) {
+    loop {
+        let mut signals = gate.signal.subscribe();
+        let signal = match signals
+            .wait_for(|signal| !matches!(signal, Signal::Held))
+            .await
+        {
+            Ok(signal) => signal.clone(),
+            // The sender lives in the gate, which is held here; were it gone, so were the turn.
+            Err(_) => return,
+        };
+        match signal {
+            Signal::Held => {}
+            Signal::Over => return,
+            Signal::Behind(before) => gate = before,
+        }
+    }
+}
+
+/// The turn of this process; given up when dropped, on success, error, panic and cancel alike.
+pub(crate) struct Place {
+    flights: Arc<Flights>,
+    lane: Lane,
+    gate: Arc<Gate>,
+    /// Who is before; `None` once the turn has come.
+    prior: Option<Arc<Gate>>,
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place")
+            .field("lane", &self.lane)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        match self.prior.take() {
+            None => {
+                self.gate.signal.send_replace(Signal::Over);
+                self.flights.remove(&self.lane, &self.gate);
+            }
+            Some(prior) => {
+                self.gate
+                    .signal
+                    .send_replace(Signal::Behind(Arc::clone(&prior)));
+                self.flights.hand_back(&self.lane, &self.gate, &prior);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn lane() -> Lane {
+        (
+            TenantId::parse("t").expect("tenant"),
+            EntityKey::parse("e").expect("entity"),
+        )
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the test plays many callers")]
+    fn spawned<F>(future: F) -> tokio::task::JoinHandle<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        tokio::spawn(future)
+    }
+
+    fn flights(waiters_max: usize) -> Arc<Flights> {
+        Arc::new(Flights::new(waiters_max))
+    }
+
+    #[tokio::test]
+    async fn turns_come_in_arrival_order_and_the_map_is_empty_at_rest() {
+        let flights = flights(100);
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let arrivals: Vec<_> = (0..50).map(|n| (n, flights.arrive(lane()).ok())).collect();
+        let mut tasks = Vec::new();
+        // Polled in the opposite order of arrival: it must not matter.
+        for (n, arrival) in arrivals.into_iter().rev() {
+            let order = Arc::clone(&order);
+            tasks.push(spawned(async move {
+                let place = arrival.expect("admitted").turn().await;
+                order.lock().expect("order").push(n);
+                drop(place);
+            }));
+        }
+        for task in tasks {
+            task.await.expect("joins");
+        }
+        assert_eq!(*order.lock().expect("order"), (0..50).collect::<Vec<_>>());
+        assert_eq!(flights.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn one_who_leaves_lets_nobody_past_the_holder() {
+        let flights = flights(100);
+        let holder = flights.arrive(lane()).expect("first").turn().await;
+        let leaver = flights.arrive(lane()).expect("second");
+        let third = flights.arrive(lane()).expect("third");
+        drop(leaver);
+        let mut third = Box::pin(third.turn());
+        assert!(
+            (&mut third).now_or_never().is_none(),
+            "the holder is still there"
+        );
+        let fourth = flights.arrive(lane()).expect("fourth");
+        drop(fourth);
+        let mut fifth = Box::pin(flights.arrive(lane()).expect("fifth").turn());
+        drop(holder);
+        let third = third.await;
+        assert!(
+            (&mut fifth).now_or_never().is_none(),
+            "the third is still there"
+        );
+        drop(third);
+        drop(fifth.await);
+        assert_eq!(flights.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_last_one_to_leave_takes_the_entry_along() {
+        let flights = flights(100);
+        let holder = flights.arrive(lane()).expect("first").turn().await;
+        let waiter = flights.arrive(lane()).expect("second");
+        let another = flights.arrive(lane()).expect("third");
+        drop(waiter);
+        drop(holder);
+        assert_eq!(flights.len(), 1, "the third still waits");
+        drop(another);
+        assert_eq!(flights.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn waiters_are_bounded_and_counted_down() {
+        let flights = flights(2);
+        let holder = flights.arrive(lane()).expect("holds").turn().await;
+        let one = flights.arrive(lane()).expect("waits");
+        let two = flights.follow(&lane()).expect("a read waits too");
+        assert_eq!(
+            flights.arrive(lane()).err(),
+            Some(Overloaded { waiters_max: 2 })
+        );
+        assert!(flights.follow(&lane()).is_err());
+        drop(two);
+        let three = flights.arrive(lane()).expect("room again");
+        drop(holder);
+        drop(one.turn().await);
+        drop(three.turn().await);
+        assert_eq!(flights.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_read_waits_and_holds_nobody_up() {
+        let flights = flights(10);
+        let holder = flights.arrive(lane()).expect("holds").turn().await;
+        let mut read = Box::pin(flights.follow(&lane()).expect("follows").pass());
+        assert!((&mut read).now_or_never().is_none());
+        let next = flights.arrive(lane()).expect("next");
+        drop(holder);
+        let place = next
+            .turn()
+            .now_or_never()
+            .expect("does not wait for the read");
+        assert!(
+            read.now_or_never().is_some(),
+            "waits only for what was before it"
+        );
+        drop(place);
+        flights
+            .follow(&lane())
+            .expect("free")
+            .pass()
+            .now_or_never()
+            .expect("at once");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn cancels_and_panics_at_random_leave_nothing_behind() {
+        let seed = 0x5eed_u64;
+        println!("seed {seed}");
+        let flights = flights(10_000);
+        let inside = Arc::new(AtomicUsize::new(0));
+        let mut state = seed;
+        let mut tasks = Vec::new();
+        for _ in 0..2_000 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let (flights, inside) = (Arc::clone(&flights), Arc::clone(&inside));
+            let choice = state >> 60;
+            tasks.push(spawned(async move {
+                let turn = flights.arrive(lane()).expect("admitted").turn();
+                let Ok(place) =
+                    tokio::time::timeout(Duration::from_micros(choice * 300), turn).await
+                else {
+                    return;
+                };
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                assert!(choice != 7, "a holder panics");
+                drop(place);
+            }));
+        }
+        for task in tasks {
+            if let Err(error) = task.await {
+                assert!(!format!("{error:?}").contains("two at once"), "{error:?}");
+            }
+        }
+        assert_eq!(flights.len(), 0);
+    }
+}
