@@ -1,1 +1,18 @@
-//! placeholder
+//! Talking to the outside: the registry of tools, and one connector per kind of system.
+//!
+//! Owns what a configuration may say about a tool, and how a call becomes a request that is made
+//! once. It must not know stores, policies, or what an executor does with an outcome.
+
+mod config;
+pub mod duration;
+mod file;
+mod http;
+mod registry;
+mod schema;
+mod secrets;
+#[cfg(test)]
+mod tests;
+
+pub use config::{BodySource, ConnectorConfig, ConnectorKind, EffectWord, HeaderText, ToolConfig};
+pub use registry::{Registry, RegistryError};
+pub use secrets::EnvSecrets;

@@ -1,0 +1,198 @@
+//! What a configuration may say about connectors and their tools.
+//!
+//! Owns the words and the shape; `registry` decides which of them go together. The types are flat
+//! on purpose: a tagged enum would be read through a buffer, and errors would lose their line.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use operators_kernel::{OnUnknown, ToolName};
+
+use crate::duration::DurationText;
+
+/// One `[connectors.NAME]` table. Fields that do not belong to its `kind` are refused by
+/// [`Registry::build`](crate::Registry::build).
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectorConfig {
+    /// Which kind of system it talks to.
+    pub kind: ConnectorKind,
+    /// The deadline of a call, unless the tool says otherwise. Default `30s`.
+    #[serde(default)]
+    pub timeout: Option<DurationText>,
+    /// `http`: where the vendor is; scheme, host, port and path prefix of every request.
+    #[serde(default)]
+    pub base_url: Option<String>,
+    /// `http`: whether loopback, private and other internal addresses may be called.
+    #[serde(default)]
+    pub allow_private_addresses: Option<bool>,
+    /// `http`: headers of every request; a tool's own header of the same name wins.
+    #[serde(default)]
+    pub headers: BTreeMap<String, HeaderText>,
+    /// `file`: the file to append to, relative to the project.
+    #[serde(default)]
+    pub path: Option<String>,
+    /// The tools, by name.
+    #[serde(default)]
+    pub tools: BTreeMap<ToolName, ToolConfig>,
+}
+
+/// One `[connectors.NAME.tools."TOOL"]` table.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolConfig {
+    /// What is known about repeating it. Left out: `opaque`, or `probeable` for `file`.
+    #[serde(default)]
+    pub effect: Option<EffectWord>,
+    /// `keyed` only: for how long the vendor remembers a key. Default `24h`.
+    #[serde(default)]
+    pub window: Option<DurationText>,
+    /// The deadline of one call; the connector's when left out.
+    #[serde(default)]
+    pub timeout: Option<DurationText>,
+    /// How long after its deadline an abandoned request may still land. Default `30s`, `0s` for
+    /// `file`.
+    #[serde(default)]
+    pub max_land: Option<DurationText>,
+    /// What a doubt leads to. Default `hold`.
+    #[serde(default)]
+    pub on_unknown: Option<OnUnknown>,
+    /// Arguments that are never shown, as dotted paths.
+    #[serde(default)]
+    pub secret_args: Vec<String>,
+    /// A JSON Schema for the arguments: a table, or the path of a `.json` file.
+    #[serde(default)]
+    pub args_schema: Option<Value>,
+    /// `http`: the method. Default `POST`, `GET` for a read.
+    #[serde(default)]
+    pub method: Option<String>,
+    /// `http`: the template of path and query.
+    #[serde(default)]
+    pub path: Option<String>,
+    /// `http`: headers of this tool's requests.
+    #[serde(default)]
+    pub headers: BTreeMap<String, HeaderText>,
+    /// `http`: what the body is. Default `args` for `POST`, `PUT` and `PATCH`.
+    #[serde(default)]
+    pub body: Option<BodySource>,
+    /// `http`, `keyed` only: the header that carries the downstream key. Default
+    /// `Idempotency-Key`.
+    #[serde(default)]
+    pub key_header: Option<String>,
+}
+
+/// The kinds of system that can be talked to in this version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum ConnectorKind {
+    /// A vendor's HTTP interface.
+    Http,
+    /// A local file that gets one line per effect.
+    File,
+}
+
+impl ConnectorKind {
+    /// The word in configuration and listings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::File => "file",
+        }
+    }
+}
+
+impl TryFrom<String> for ConnectorKind {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<Self, String> {
+        match word.as_str() {
+            "http" => Ok(Self::Http),
+            "file" => Ok(Self::File),
+            "command" | "mcp" | "sql" => Err(format!(
+                "connectors of kind `{word}` are not in this version; there are `http` and `file`"
+            )),
+            _ => Err(format!(
+                "unknown connector kind `{}`; there are `http` and `file`",
+                word.escape_debug()
+            )),
+        }
+    }
+}
+
+/// The effect classes as configuration writes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum EffectWord {
+    /// No effect at all.
+    Read,
+    /// Safe to repeat.
+    Idempotent,
+    /// The vendor honours the downstream key.
+    Keyed,
+    /// The connector can ask whether it happened.
+    Probeable,
+    /// Nothing is known.
+    Opaque,
+}
+
+impl TryFrom<String> for EffectWord {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<Self, String> {
+        match word.as_str() {
+            "read" => Ok(Self::Read),
+            "idempotent" => Ok(Self::Idempotent),
+            "keyed" => Ok(Self::Keyed),
+            "probeable" => Ok(Self::Probeable),
+            "opaque" => Ok(Self::Opaque),
+            "transactional" => Err(
+                "effect `transactional` needs a connector to the store's own database, \
+                 which is not in this version; use `opaque` or `keyed`"
+                    .to_owned(),
+            ),
+            _ => Err(format!(
+                "unknown effect `{}`; there are `read`, `idempotent`, `keyed`, `probeable` \
+                 and `opaque`",
+                word.escape_debug()
+            )),
+        }
+    }
+}
+
+/// Where the body of an HTTP request comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BodySource {
+    /// The arguments, as a JSON object.
+    Args,
+    /// No body.
+    None,
+}
+
+/// The text of a header: a template, or exactly `secret:NAME`.
+///
+/// It prints as nothing, because people do put credentials here.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct HeaderText(String);
+
+impl HeaderText {
+    /// Takes a header text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for HeaderText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HeaderText(…)")
+    }
+}

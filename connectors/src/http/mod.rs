@@ -1,0 +1,136 @@
+//! The `http` connector: a call becomes one request, and its answer one of three outcomes.
+//!
+//! `tool` compiles the configuration, `request` builds, `client` sends once, `outcome` judges,
+//! `address` guards what is dialled. What is sent: the method, the path template, the headers,
+//! and the arguments as a JSON body; for a `keyed` tool the downstream key as a header.
+
+mod address;
+mod client;
+mod hidden;
+mod outcome;
+mod path;
+mod request;
+mod template;
+mod tool;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use reqwest::Client;
+
+use operators_kernel::{Call, Connector, ConnectorError, InvokeOutcome, SecretStore, ToolName};
+
+use crate::config::{ConnectorConfig, ConnectorKind};
+use crate::http::client::ClientSettings;
+use crate::http::path::Base;
+use crate::http::request::Prepared;
+use crate::http::tool::HttpTool;
+use crate::registry::{self, Place, RegistryError};
+
+#[cfg(test)]
+pub(crate) use address::Lookup;
+#[cfg(not(test))]
+use address::Lookup;
+
+/// Talks to one vendor over HTTP.
+pub(crate) struct HttpConnector {
+    base: Base,
+    allow_private: bool,
+    timeout_min: std::time::Duration,
+    tools: BTreeMap<ToolName, HttpTool>,
+    secrets: Arc<dyn SecretStore>,
+    lookup: Arc<dyn Lookup>,
+    /// Built on the first call: most runs of a large configuration call few vendors.
+    client: OnceLock<Result<Client, String>>,
+}
+
+impl fmt::Debug for HttpConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpConnector")
+            .field("base", &self.base)
+            .field("allow_private", &self.allow_private)
+            .field("tools", &self.tools)
+            .finish_non_exhaustive()
+    }
+}
+
+impl HttpConnector {
+    /// Compiles a connector and all its tools; nothing is contacted.
+    pub(crate) fn compile(
+        config: &ConnectorConfig,
+        place: &Place,
+        secrets: Arc<dyn SecretStore>,
+    ) -> Result<Self, RegistryError> {
+        place.refuse_foreign(ConnectorKind::Http, &[("path", config.path.is_some())])?;
+        let allow_private = config.allow_private_addresses.unwrap_or(false);
+        let Some(base_url) = &config.base_url else {
+            return Err(place.refuse("base_url", "is missing; write `https://api.example.com`"));
+        };
+        let base = Base::parse(base_url, allow_private)
+            .map_err(|problem| place.refuse("base_url", problem))?;
+        let mut tools = BTreeMap::new();
+        let mut timeout_min = registry::TIMEOUT_DEFAULT;
+        for (name, tool) in &config.tools {
+            timeout_min = timeout_min.min(registry::timeout(config, tool));
+            let compiled = HttpTool::compile(config, tool, place, &place.tool(name))?;
+            tools.insert(name.clone(), compiled);
+        }
+        Ok(Self {
+            base,
+            allow_private,
+            timeout_min,
+            tools,
+            secrets,
+            lookup: Arc::new(address::SystemLookup),
+            client: OnceLock::new(),
+        })
+    }
+
+    /// Resolves names by another way than the system's.
+    #[cfg(test)]
+    pub(crate) fn with_lookup(mut self, lookup: Arc<dyn Lookup>) -> Self {
+        self.lookup = lookup;
+        self
+    }
+
+    fn client(&self) -> Result<&Client, String> {
+        let built = self.client.get_or_init(|| {
+            client::build(ClientSettings {
+                https: self.base.is_https(),
+                allow_private: self.allow_private,
+                timeout_min: self.timeout_min,
+                lookup: Arc::clone(&self.lookup),
+            })
+        });
+        built.as_ref().map_err(Clone::clone)
+    }
+}
+
+#[async_trait]
+impl Connector for HttpConnector {
+    async fn invoke(&self, call: &Call) -> InvokeOutcome {
+        let refuse = |label: &str, problem: &str| {
+            let message = format!("{label} was not sent: {problem}");
+            InvokeOutcome::NotApplied(ConnectorError::new(message))
+        };
+        let Some(tool) = self.tools.get(&call.tool) else {
+            return refuse(
+                &format!("`{}`", call.tool),
+                "the connector has no such tool",
+            );
+        };
+        let client = match self.client() {
+            Ok(client) => client,
+            Err(problem) => return refuse(&tool.label, &problem),
+        };
+        match request::prepare(&self.base, tool, call, self.secrets.as_ref()).await {
+            Err(problem) => refuse(&tool.label, &problem),
+            Ok(Prepared { request, hidden }) => match client.execute(request).await {
+                Ok(answer) => outcome::of_answer(answer, &tool.label, &hidden).await,
+                Err(error) => outcome::of_failure(&error, &tool.label, &hidden),
+            },
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! From a call to a request. Every failure here happens before anything is sent.
+//!
+//! Owns headers, body and key pass-through. It must not know answers.
+
+use reqwest::Request;
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
+
+use operators_kernel::{Call, SecretStore};
+
+use crate::config::BodySource;
+use crate::http::hidden::Hidden;
+use crate::http::path::Base;
+use crate::http::template::{Placeholder, lookup};
+use crate::http::tool::{HeaderSource, HttpTool};
+
+/// How the vendor's logs see us.
+const AGENT: &str = concat!("operators/", env!("CARGO_PKG_VERSION"));
+
+/// A request that is ready to go, and what must not be quoted from its answer.
+pub(crate) struct Prepared {
+    pub(crate) request: Request,
+    pub(crate) hidden: Hidden,
+}
+
+/// Builds the request of a call. The error is a sentence without any value.
+pub(crate) async fn prepare(
+    base: &Base,
+    tool: &HttpTool,
+    call: &Call,
+    secrets: &dyn SecretStore,
+) -> Result<Prepared, String> {
+    let mut hidden = Hidden::default();
+    for path in &tool.secret_args {
+        if let Some(value) = lookup(call, path) {
+            hidden.add_value(value);
+        }
+    }
+    let (path, query) = tool.path.render(call)?;
+    let url = base.join(&path, query.as_deref())?;
+    let headers = headers(tool, call, secrets, &mut hidden).await?;
+    let mut request = Request::new(tool.method.clone(), url);
+    *request.headers_mut() = headers;
+    // The whole call, from the first look-up of a name to the last byte of the answer.
+    *request.timeout_mut() = Some(call.deadline);
+    if tool.body == BodySource::Args {
+        let body = serde_json::to_vec(&call.args).map_err(|error| error.to_string())?;
+        *request.body_mut() = Some(body.into());
+    }
+    Ok(Prepared { request, hidden })
+}
+
+async fn headers(
+    tool: &HttpTool,
+    call: &Call,
+    secrets: &dyn SecretStore,
+    hidden: &mut Hidden,
+) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+    if tool.body == BodySource::Args {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    for (key, source) in &tool.headers {
+        let name = key.name()?;
+        let value = match source {
+            HeaderSource::Template(template) => {
+                let plain = |_: &Placeholder, value: &str| Ok(value.to_owned());
+                header_value(&template.render(call, plain)?)
+                    .map_err(|problem| format!("the header `{name}` {problem}"))?
+            }
+            HeaderSource::Secret(secret_name) => {
+                let secret = secrets
+                    .secret(&call.tenant, secret_name)
+                    .await
+                    .map_err(|error| error.to_string())?;
+                hidden.add(secret.reveal());
+                let mut value = header_value(secret.reveal())
+                    .map_err(|problem| format!("the secret `{secret_name}` {problem}"))?;
+                value.set_sensitive(true);
+                value
+            }
+        };
+        headers.insert(name, value);
+    }
+    if let Some(name) = &tool.key_header {
+        let value = header_value(&call.downstream_key)
+            .map_err(|problem| format!("the downstream key {problem}"))?;
+        headers.insert(name.clone(), value);
+    }
+    Ok(headers)
+}
+
+/// A control character would end the header and start another one. Other text goes out as UTF-8.
+fn header_value(text: &str) -> Result<HeaderValue, &'static str> {
+    if text.contains(char::is_control) {
+        return Err("would hold a control character");
+    }
+    HeaderValue::from_bytes(text.as_bytes()).map_err(|_| "cannot be sent as a header")
+}
