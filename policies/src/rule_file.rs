@@ -27,7 +27,7 @@ pub const RULE_FILE_BYTES_MAX: usize = 1 << 20;
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "the fields of a policy")]
 struct RawFile {
     policy: Spanned<String>,
     version: Spanned<Value>,
@@ -37,7 +37,7 @@ struct RawFile {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "the fields of a rule")]
 struct RawRule {
     name: Spanned<String>,
     connector: Option<Spanned<String>>,

@@ -314,6 +314,18 @@ fn a_policy_without_rules_is_refused() {
 }
 
 #[test]
+fn a_rule_is_a_table_of_named_fields() {
+    for rule in [
+        "\"r\"",
+        "5",
+        "[\"r\", \"shop\", \"orders.hold\", \"ALLOW\"]",
+    ] {
+        let text = format!("policy = \"p\"\nversion = 1\nrule = [{rule}]\n");
+        refused_text(&text, (3, 9), "expected the fields of a rule");
+    }
+}
+
+#[test]
 fn broken_toml_is_refused_where_it_breaks() {
     refused("version = 3", "version 3", (2, 9), "");
     refused(
