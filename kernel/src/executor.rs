@@ -16,6 +16,7 @@ use crate::error::{ExecError, RunError};
 use crate::gates::{Claiming, Reply, Turn};
 use crate::kernel::Kernel;
 use crate::key::{OperatorName, TenantId};
+use crate::keyless::Keyless;
 use crate::lease::Lease;
 use crate::proposed::Proposed;
 use crate::single_flight::Flights;
@@ -200,17 +201,22 @@ impl DeterministicExecutor {
         // Arrival order is the order of these two calls: nothing is awaited before them.
         let following = is_read.then(|| kernel.flights.follow(&lane)).transpose();
         let arrival = (!is_read).then(|| kernel.flights.arrive(lane)).transpose();
+        let key = kernel.redaction_key(&context.tenant).await?;
         let run = Arc::new(context.clone());
-        let proposed = Proposed::new(Arc::clone(kernel), run, action).await?;
+        let proposed = Proposed::new(&kernel.seams, run, action, &key);
+        let kernel = Arc::clone(kernel);
         match (following, arrival) {
-            (Err(full), _) | (_, Err(full)) => proposed.refuse_overloaded(full).await,
+            (Err(full), _) | (_, Err(full)) => {
+                Keyless::new(kernel, proposed).refuse_overloaded(full).await
+            }
             (Ok(Some(following)), Ok(_)) => {
                 following.pass().await;
-                owned(move |reply| dispose(Step::Read(Box::new(proposed)), reply)).await
+                let read = Keyless::new(kernel, proposed);
+                owned(move |reply| dispose(Step::Read(Box::new(read)), reply)).await
             }
             (Ok(None), Ok(Some(arrival))) => {
                 let place = arrival.turn().await;
-                let turn = Turn::new(proposed, place);
+                let turn = Turn::new(kernel, proposed, place);
                 owned(move |reply| dispose(Step::Act(Box::new(turn)), reply)).await
             }
             (Ok(None), Ok(None)) => Err(ExecError::Invariant("neither read nor act".to_owned())),
@@ -235,7 +241,7 @@ impl Drop for DeterministicExecutor {
 }
 
 enum Step {
-    Read(Box<Proposed>),
+    Read(Box<Keyless>),
     Act(Box<Turn>),
 }
 
@@ -243,8 +249,8 @@ enum Step {
 async fn dispose(step: Step, mut reply: Reply) {
     let outcome = async {
         let turn = match step {
-            Step::Read(proposed) => return proposed.read(&reply).await, // 2 read
-            Step::Act(turn) => turn,                                    // 1 turn
+            Step::Read(read) => return read.read(&reply).await, // 2 read
+            Step::Act(turn) => turn,                            // 1 turn
         };
         let weighed = turn.weigh()?; //                                     4 trust, travels with 3
         let claimed = match weighed.claim(&mut reply).await? {

@@ -27,18 +27,19 @@ use futures_util::FutureExt;
 
 use crate::action::{ActionResult, Outcome};
 use crate::clock::IdKind;
-use crate::connector::{EffectClass, OnUnknown, ProbeOutcome};
+use crate::connector::ProbeOutcome;
 use crate::durable::{
-    Claim, ClaimAnswer, Clearance, Fingerprint, OnDoubt, Resolution, Resolver, SessionId,
-    SettleAnswer, SettledOutcome, Settlement, StoreError, Verdict,
+    Claim, ClaimAnswer, OnDoubt, Resolution, Resolver, SessionId, SettleAnswer, SettledOutcome,
+    Settlement, StoreError, Verdict,
 };
 use crate::error::ExecError;
-use crate::life::{self, KeyRecord, Phase};
-use crate::proposed::{Proposed, digest_of};
-use crate::receipt::{AttemptMark, Proposal};
+use crate::kernel::Kernel;
+use crate::life::{KeyRecord, Phase};
+use crate::proposed::{Case, Proposed, digest_of};
+use crate::receipt::AttemptMark;
 use crate::single_flight::Place;
 
-pub use crate::proposed::Reply;
+pub use crate::reply::Reply;
 
 /// The pause between tries to find out what became of a claim whose answer was lost.
 const RECONCILE_PAUSE: Duration = Duration::from_millis(500);
@@ -46,28 +47,27 @@ const RECONCILE_PAUSE: Duration = Duration::from_millis(500);
 /// Gate 1 passed: this process's turn on the entity. The store's half comes with the claim.
 #[derive(Debug)]
 pub struct Turn {
+    kernel: Arc<Kernel>,
     proposed: Proposed,
     place: Place,
 }
 
 impl Turn {
-    pub(crate) fn new(proposed: Proposed, place: Place) -> Self {
-        Self { proposed, place }
+    pub(crate) fn new(kernel: Arc<Kernel>, proposed: Proposed, place: Place) -> Self {
+        Self {
+            kernel,
+            proposed,
+            place,
+        }
     }
 
     /// Gate 4, asked early: what registry, schema and trust say. Pure; nothing is written yet.
     pub fn weigh(self) -> Result<Weighed, ExecError> {
-        let Self { proposed, place } = self;
-        let (ruling, clearance) = proposed.weigh();
-        let proposal = proposed.proposal(ruling);
-        let said = life::said_by(&proposal);
-        let fingerprint = Fingerprint(digest_of(&said)?);
+        let case = Case::new(self.proposed, &*self.kernel.seams.policy)?;
         Ok(Weighed {
-            proposed,
-            place: Some(place),
-            proposal,
-            clearance,
-            fingerprint,
+            kernel: self.kernel,
+            place: Some(self.place),
+            case,
         })
     }
 }
@@ -75,12 +75,10 @@ impl Turn {
 /// Weighed, not yet known to be new.
 #[derive(Debug)]
 pub struct Weighed {
-    proposed: Proposed,
+    kernel: Arc<Kernel>,
     /// `None` once the wait for a lost claim has let others go ahead.
     place: Option<Place>,
-    proposal: Proposal,
-    clearance: Clearance,
-    fingerprint: Fingerprint,
+    case: Case,
 }
 
 /// What a claim leads to.
@@ -96,8 +94,9 @@ impl Weighed {
     /// Gates 3, 4 and the first half of 5, in one store call: duplicate, conflict, stale, doubt,
     /// refusal, or a durable intent with the turn between processes.
     pub async fn claim(self, reply: &mut Reply) -> Result<Claiming, ExecError> {
-        let kernel = Arc::clone(&self.proposed.kernel);
-        let mut claim = self.request(kernel.lease.session());
+        let kernel = Arc::clone(&self.kernel);
+        let (session, now) = (kernel.lease.session(), kernel.seams.clock.now());
+        let mut claim = self.case.claim(session, OnDoubt::Probe, now);
         let mut asked = 0;
         loop {
             let answer = match kernel.claim(&mut claim).await {
@@ -114,15 +113,16 @@ impl Weighed {
                 }
                 ClaimAnswer::Wait(ticket) => {
                     claim.ticket = Some(ticket);
+                    let tenant = &claim.proposal.tenant_id;
+                    let entity = &claim.proposal.entity_key;
                     if reply.is_caller_gone() {
-                        self.proposed.leave(ticket).await;
+                        kernel.leave(tenant, entity, ticket).await;
                         return Err(ExecError::Abandoned);
                     }
-                    let entity = &claim.proposal.entity_key;
                     kernel
                         .seams
                         .durable
-                        .wait(&self.proposed.run.tenant, entity, ticket, asked)
+                        .wait(tenant, entity, ticket, asked)
                         .await;
                     asked = asked.saturating_add(1);
                 }
@@ -156,16 +156,14 @@ impl Weighed {
         }
         reply.answer(Err(error));
         let Self {
-            proposed,
+            kernel,
             place,
-            proposal,
-            clearance,
-            fingerprint,
+            case,
         } = self;
         // Others of this process need not wait for this: the store keeps the order.
         drop(place);
-        let durable = Arc::clone(&proposed.kernel.seams.durable);
-        let tenant = proposed.run.tenant.clone();
+        let durable = Arc::clone(&kernel.seams.durable);
+        let tenant = claim.proposal.tenant_id.clone();
         loop {
             tokio::time::sleep(RECONCILE_PAUSE).await;
             match durable
@@ -176,11 +174,9 @@ impl Weighed {
                 Ok(Some(ClaimAnswer::Claimed(mark))) => {
                     let session = claim.session;
                     let weighed = Self {
-                        proposed,
+                        kernel,
                         place: None,
-                        proposal,
-                        clearance,
-                        fingerprint,
+                        case,
                     };
                     let claimed = Claimed {
                         weighed,
@@ -204,45 +200,27 @@ impl Weighed {
         Err(ExecError::Abandoned)
     }
 
-    fn request(&self, session: SessionId) -> Claim {
-        let contract = self.proposed.tool.as_ref().map(|tool| &tool.contract);
-        Claim {
-            session,
-            ticket: None,
-            proposal: self.proposal.clone(),
-            fingerprint: self.fingerprint.clone(),
-            effect: contract.map_or(EffectClass::Opaque, |contract| contract.effect),
-            on_unknown: contract.map_or(OnUnknown::Hold, |contract| contract.on_unknown),
-            deadline: contract
-                .map(|contract| contract.timeout)
-                .unwrap_or_default(),
-            max_land: contract
-                .map(|contract| contract.max_land)
-                .unwrap_or_default(),
-            clearance: self.clearance.clone(),
-            on_doubt: OnDoubt::Probe,
-            at: self.proposed.kernel.seams.clock.now(),
-        }
-    }
-
     /// Asks the connector about a doubt and closes it if the answer can be believed.
     async fn probe(&self, doubt: &KeyRecord) -> Result<(), ExecError> {
-        let Some(tool) = &self.proposed.tool else {
+        let Some(tool) = &self.case.proposed.tool else {
             return Ok(());
         };
-        let call = self.proposed.call(tool, doubt.generation, doubt.attempt);
+        let call = self
+            .case
+            .proposed
+            .call(tool, doubt.generation, doubt.attempt);
         let probed = AssertUnwindSafe(tool.connector.probe(&call)).catch_unwind();
         let Ok(Ok(found)) = tokio::time::timeout(call.deadline, probed).await else {
             return Ok(());
         };
         let verdict = match found {
             ProbeOutcome::Applied(mut effect) => {
-                effect.result = self.proposed.redaction.scrub(effect.result);
+                effect.result = self.case.proposed.redaction.scrub(effect.result);
                 Verdict::Applied(effect)
             }
             ProbeOutcome::NotApplied => Verdict::NotApplied,
             ProbeOutcome::Unknown(error) => {
-                let key = &self.proposal.idempotency_key;
+                let key = &self.case.proposal.idempotency_key;
                 tracing::info!(%key, %error, "the probe could not tell");
                 return Ok(());
             }
@@ -251,9 +229,9 @@ impl Weighed {
             Verdict::Applied(effect) => digest_of(&effect.result)?,
             Verdict::NotApplied | Verdict::WriteOff => String::new(),
         };
-        let kernel = &self.proposed.kernel;
+        let kernel = &self.kernel;
         let resolution = Resolution {
-            key: self.proposal.idempotency_key.clone(),
+            key: self.case.proposal.idempotency_key.clone(),
             attempt: doubt.attempt,
             verdict,
             by: Resolver::Probe,
@@ -266,15 +244,15 @@ impl Weighed {
         kernel
             .seams
             .durable
-            .resolve(&self.proposed.run.tenant, resolution)
+            .resolve(&self.case.proposal.tenant_id, resolution)
             .await?;
         Ok(())
     }
 
     fn ended(self, attempt: u32, outcome: Outcome) -> Claiming {
-        let Self {
+        let Case {
             proposed, proposal, ..
-        } = self;
+        } = self.case;
         let result = ActionResult::new(
             proposed.shown,
             proposal.decision,
@@ -298,10 +276,11 @@ pub struct Claimed {
 impl Claimed {
     /// Gate 5: sends the call, unless the lease ran out since the claim.
     pub async fn invoke(self) -> Answered {
-        let proposed = &self.weighed.proposed;
+        let Weighed { kernel, case, .. } = &self.weighed;
+        let proposed = &case.proposed;
         let outcome = match &proposed.tool {
             None => nothing_sent("the tool is gone"),
-            Some(_) if !proposed.kernel.lease.may_send(self.session).await => {
+            Some(_) if !kernel.lease.may_send(self.session).await => {
                 nothing_sent("the lease ran out before the call was sent")
             }
             Some(tool) => {
@@ -351,12 +330,13 @@ impl Answered {
             outcome,
         } = self;
         let Weighed {
-            proposed,
+            kernel,
             place,
-            proposal,
-            ..
+            case,
         } = weighed;
-        let kernel = Arc::clone(&proposed.kernel);
+        let Case {
+            proposed, proposal, ..
+        } = case;
         let result_digest = match &outcome {
             SettledOutcome::Applied(effect) => digest_of(&effect.result)?,
             SettledOutcome::NotApplied { .. } | SettledOutcome::Unknown { .. } => String::new(),
@@ -369,9 +349,7 @@ impl Answered {
             result_digest,
             at: kernel.seams.clock.now(),
         };
-        let answer = kernel
-            .settle(&proposed.run.tenant, &settlement, reply)
-            .await?;
+        let answer = kernel.settle(&settlement, reply).await?;
         drop(place);
         Ok(result_of(proposed, settlement, answer))
     }

@@ -7,14 +7,16 @@ use dashmap::DashMap;
 
 use crate::action::PlannedAction;
 use crate::connector::EffectClass;
-use crate::durable::{Claim, ClaimAnswer, SettleAnswer, SettledOutcome, Settlement, StoreError};
+use crate::durable::{
+    Claim, ClaimAnswer, SettleAnswer, SettledOutcome, Settlement, StoreError, Ticket,
+};
 use crate::error::ExecError;
 use crate::executor::{Seams, Settings};
-use crate::key::TenantId;
+use crate::key::{EntityKey, TenantId};
 use crate::lease::Lease;
-use crate::proposed::Reply;
 use crate::receipt::Receipt;
 use crate::redact::RedactionKey;
+use crate::reply::Reply;
 use crate::single_flight::Flights;
 
 /// The pauses between tries of a store that fails, and the longest of them.
@@ -73,10 +75,10 @@ impl Kernel {
     /// Settles until it is done; tells the caller when that takes longer than anybody should wait.
     pub(crate) async fn settle(
         &self,
-        tenant: &TenantId,
         settlement: &Settlement,
         reply: &mut Reply,
     ) -> Result<SettleAnswer, ExecError> {
+        let tenant = &settlement.proposal.tenant_id;
         let key = &settlement.proposal.idempotency_key;
         let not_recorded = |source| ExecError::NotRecorded {
             key: key.clone(),
@@ -129,6 +131,15 @@ impl Kernel {
                 Err(error) if error.is_retryable() && !patience.pause().await.is_over() => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+}
+
+impl Kernel {
+    /// Gives a place in the store's queue back.
+    pub(crate) async fn leave(&self, tenant: &TenantId, entity: &EntityKey, ticket: Ticket) {
+        if let Err(error) = self.seams.durable.leave(tenant, entity, ticket).await {
+            tracing::warn!(%error, "a place in the queue was not given back; it goes with the session");
         }
     }
 }

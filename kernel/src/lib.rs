@@ -17,12 +17,15 @@ pub mod gates;
 pub mod json;
 mod kernel;
 mod key;
+mod keyless;
 mod lease;
 mod ledger;
 pub mod life;
 mod proposed;
 mod receipt;
 mod redact;
+mod rehearse;
+mod reply;
 mod secret;
 mod single_flight;
 mod trust;
@@ -55,5 +58,6 @@ pub use receipt::{
     AttemptMark, Ending, Proposal, Receipt, ReceiptAction, ReceiptKind, ReceiptOutcome,
 };
 pub use redact::RedactionKey;
+pub use rehearse::{Forecast, forecast};
 pub use secret::{Secret, SecretError, SecretStore};
 pub use trust::{PolicyRef, Ruling, TrustDecision, TrustPolicy, TrustQuestion};

@@ -1,57 +1,30 @@
 //! A proposal before any gate: looked up in the registry, with its secrets found.
 //!
-//! Owns what the gates share about one proposal: what may be shown of it, how its call looks, and
-//! how it ends when it touches no key.
+//! Owns what is known of one proposal without the store: what may be shown of it, how its call
+//! looks, and what registry, schema and trust say. It writes nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use tokio::sync::oneshot;
 
-use crate::action::{
-    ActionResult, BLOCKED_BY_TRUST_POLICY, Outcome, PlannedAction, Reason, Refusal,
-};
+use crate::action::{BLOCKED_BY_TRUST_POLICY, PlannedAction, Reason, Refusal};
 use crate::clock::{IdKind, Timestamp};
-use crate::connector::{Call, Connector, ConnectorError, InvokeOutcome, Tool};
-use crate::durable::{Clearance, SettledOutcome, StoreError, Ticket};
+use crate::connector::{
+    Call, Connector, ConnectorError, EffectClass, InvokeOutcome, OnUnknown, Tool,
+};
+use crate::durable::{Claim, Clearance, Fingerprint, OnDoubt, SessionId, SettledOutcome};
 use crate::error::ExecError;
-use crate::executor::RunContext;
+use crate::executor::{RunContext, Seams};
 use crate::json;
-use crate::kernel::Kernel;
 use crate::life;
-use crate::receipt::{AttemptMark, Ending, Proposal, ReceiptAction};
-use crate::redact::Redaction;
-use crate::single_flight::Overloaded;
-use crate::trust::{Ruling, TrustDecision, TrustQuestion};
-
-/// Where the answer goes. The work goes on whether or not anybody still listens.
-#[derive(Debug)]
-pub struct Reply(Option<oneshot::Sender<Result<ActionResult, ExecError>>>);
-
-impl Reply {
-    pub(crate) fn new(sender: oneshot::Sender<Result<ActionResult, ExecError>>) -> Self {
-        Self(Some(sender))
-    }
-
-    /// Answers once; later answers go nowhere.
-    pub(crate) fn answer(&mut self, answer: Result<ActionResult, ExecError>) {
-        if let Some(sender) = self.0.take() {
-            // The caller may have left; what happened is in the receipt.
-            drop(sender.send(answer));
-        }
-    }
-
-    /// Whether nobody listens any more, before anything was answered.
-    pub(crate) fn is_caller_gone(&self) -> bool {
-        self.0.as_ref().is_some_and(oneshot::Sender::is_closed)
-    }
-}
+use crate::receipt::{Proposal, ReceiptAction};
+use crate::redact::{Redaction, RedactionKey};
+use crate::trust::{Ruling, TrustDecision, TrustPolicy, TrustQuestion};
 
 /// A proposal before any gate: looked up, with its secrets found.
 #[derive(Debug)]
 pub(crate) struct Proposed {
-    pub(crate) kernel: Arc<Kernel>,
     pub(crate) run: Arc<RunContext>,
     pub(crate) action: PlannedAction,
     /// The action as it may be shown.
@@ -63,28 +36,24 @@ pub(crate) struct Proposed {
 }
 
 impl Proposed {
-    pub(crate) async fn new(
-        kernel: Arc<Kernel>,
+    pub(crate) fn new(
+        seams: &Seams,
         run: Arc<RunContext>,
         action: PlannedAction,
-    ) -> Result<Self, ExecError> {
-        let tool = kernel
-            .seams
-            .connectors
-            .tool(&action.connector, &action.tool);
+        key: &RedactionKey,
+    ) -> Self {
+        let tool = seams.connectors.tool(&action.connector, &action.tool);
         let marked = tool
             .as_ref()
             .map_or(&[][..], |tool| &tool.contract.secret_args);
-        let key = kernel.redaction_key(&run.tenant).await?;
-        let redaction = Redaction::of(&action.args, marked, &key);
+        let redaction = Redaction::of(&action.args, marked, key);
         let shown = PlannedAction {
             args: redaction.shown().clone(),
             ..action.clone()
         };
-        let receipt_id = kernel.seams.clock.id(IdKind::Receipt);
-        let at = kernel.seams.clock.now();
-        Ok(Self {
-            kernel,
+        let receipt_id = seams.clock.id(IdKind::Receipt);
+        let at = seams.clock.now();
+        Self {
             run,
             action,
             shown,
@@ -92,78 +61,16 @@ impl Proposed {
             redaction,
             receipt_id,
             at,
-        })
-    }
-
-    /// Gate 1, refused: too many wait.
-    pub(crate) async fn refuse_overloaded(
-        self,
-        full: Overloaded,
-    ) -> Result<ActionResult, ExecError> {
-        let error = format!("{} actions wait for this entity already", full.waiters_max);
-        self.end_without_key(Outcome::Refused(Refusal::new(Reason::Overloaded, error)))
-            .await
-    }
-
-    /// Gate 2: a read, once everything before it has had its turn. No dedup, no policy.
-    pub(crate) async fn read(self, reply: &Reply) -> Result<ActionResult, ExecError> {
-        self.pass_between_processes(reply).await?;
-        let refusal = self.invalid_args();
-        let outcome = match (refusal, &self.tool) {
-            (Some(refusal), _) => Outcome::Refused(refusal),
-            (None, None) => return Err(ExecError::Invariant("a read without a tool".to_owned())),
-            (None, Some(tool)) => match self.send(tool, self.call(tool, 1, 1)).await {
-                SettledOutcome::Applied(effect) => Outcome::Read {
-                    result: effect.result,
-                },
-                SettledOutcome::NotApplied { error } | SettledOutcome::Unknown { error } => {
-                    Outcome::Failed { error }
-                }
-            },
-        };
-        self.end_without_key(outcome).await
-    }
-
-    async fn pass_between_processes(&self, reply: &Reply) -> Result<(), ExecError> {
-        let (durable, tenant) = (&self.kernel.seams.durable, &self.run.tenant);
-        let entity = &self.action.entity_key;
-        let mut ticket = None;
-        let mut asked = 0;
-        loop {
-            let session = self.kernel.lease.session();
-            match durable.pass(tenant, entity, session, ticket).await {
-                Ok(None) => return Ok(()),
-                Ok(Some(place)) => {
-                    if reply.is_caller_gone() {
-                        self.leave(place).await;
-                        return Err(ExecError::Abandoned);
-                    }
-                    ticket = Some(place);
-                    durable.wait(tenant, entity, place, asked).await;
-                    asked = asked.saturating_add(1);
-                }
-                Err(StoreError::SessionDead { session, .. }) => {
-                    self.kernel.lease.replace(session).await?;
-                    ticket = None;
-                }
-                Err(error) => return Err(error.into()),
-            }
         }
     }
 
-    pub(crate) async fn leave(&self, ticket: Ticket) {
-        let left = self
-            .kernel
-            .seams
-            .durable
-            .leave(&self.run.tenant, &self.action.entity_key, ticket)
-            .await;
-        if let Err(error) = left {
-            tracing::warn!(%error, "a place in the queue could not be given back; it goes with the session");
-        }
+    pub(crate) fn is_read(&self) -> bool {
+        self.tool
+            .as_ref()
+            .is_some_and(|tool| tool.contract.effect == EffectClass::Read)
     }
 
-    fn invalid_args(&self) -> Option<Refusal> {
+    pub(crate) fn invalid_args(&self) -> Option<Refusal> {
         let schema = self.tool.as_ref()?.schema.as_ref()?;
         let problem = schema.check(&self.action.args).err()?;
         let error = self.redaction.scrub_text(problem.to_string());
@@ -216,11 +123,11 @@ impl Proposed {
     }
 
     /// Gate 4: what registry, schema and trust say. Pure.
-    pub(crate) fn weigh(&self) -> (Ruling, Clearance) {
+    fn weigh(&self, policy: &dyn TrustPolicy) -> (Ruling, Clearance) {
         let refused = |refusal| (Ruling::closed("not asked"), Clearance::Refused(refusal));
         if self.tool.is_none() {
             let error = format!(
-                "no tool `{}` on a connector `{}`; see `operators connectors list`",
+                "no tool `{}` is configured on a connector `{}`",
                 self.action.tool, self.action.connector
             );
             return refused(Refusal::new(Reason::UnknownTool, error));
@@ -234,7 +141,6 @@ impl Proposed {
             action: &self.action,
             event: self.run.event.as_ref(),
         };
-        let policy = &self.kernel.seams.policy;
         let ruling = catch_unwind(AssertUnwindSafe(|| policy.evaluate(&question)))
             .unwrap_or_else(|_panic| Ruling::closed("the policy panicked"));
         let clearance = match ruling.decision {
@@ -276,48 +182,51 @@ impl Proposed {
             proposed_at: self.at,
         }
     }
-
-    /// Ends what touches no key: the receipt is durable before the result is given.
-    async fn end_without_key(self, outcome: Outcome) -> Result<ActionResult, ExecError> {
-        let proposal = self.proposal(unasked());
-        let attempt = u32::from(!matches!(outcome, Outcome::Refused(_)));
-        let mark = AttemptMark {
-            attempt,
-            ..AttemptMark::none()
-        };
-        let ending = match &outcome {
-            Outcome::Read { result } | Outcome::Applied { result } => Ending::Applied {
-                result_digest: digest_of(result)?,
-                effect_id: None,
-            },
-            Outcome::Failed { error } => Ending::Failed { error },
-            Outcome::InDoubt { error } => Ending::InDoubt { error },
-            Outcome::Refused(refusal) => Ending::Refused(refusal),
-            Outcome::Duplicate(original) => Ending::Duplicate {
-                original_receipt_id: &original.receipt_id,
-            },
-        };
-        let receipt = proposal.receipt(&mark, &ending, self.kernel.seams.clock.now());
-        self.kernel.record(&self.run.tenant, receipt).await?;
-        let decision = proposal.decision;
-        Ok(ActionResult::new(
-            self.shown,
-            decision,
-            None,
-            self.receipt_id,
-            attempt,
-            outcome,
-        ))
-    }
 }
 
-/// A read is not weighed; it runs as `ALLOW`.
-fn unasked() -> Ruling {
-    Ruling {
-        decision: TrustDecision::Allow,
-        rule: None,
-        policy: None,
-        because: None,
+/// A proposal with everything that decides it in hand, except what the store remembers.
+#[derive(Debug)]
+pub(crate) struct Case {
+    pub(crate) proposed: Proposed,
+    pub(crate) proposal: Proposal,
+    clearance: Clearance,
+    fingerprint: Fingerprint,
+}
+
+impl Case {
+    /// Asks registry, schema and trust. Pure; nothing is written.
+    pub(crate) fn new(proposed: Proposed, policy: &dyn TrustPolicy) -> Result<Self, ExecError> {
+        let (ruling, clearance) = proposed.weigh(policy);
+        let proposal = proposed.proposal(ruling);
+        let fingerprint = Fingerprint(digest_of(&life::said_by(&proposal))?);
+        Ok(Self {
+            proposed,
+            proposal,
+            clearance,
+            fingerprint,
+        })
+    }
+
+    /// What the store is asked.
+    pub(crate) fn claim(&self, session: SessionId, on_doubt: OnDoubt, at: Timestamp) -> Claim {
+        let contract = self.proposed.tool.as_ref().map(|tool| &tool.contract);
+        Claim {
+            session,
+            ticket: None,
+            proposal: self.proposal.clone(),
+            fingerprint: self.fingerprint.clone(),
+            effect: contract.map_or(EffectClass::Opaque, |contract| contract.effect),
+            on_unknown: contract.map_or(OnUnknown::Hold, |contract| contract.on_unknown),
+            deadline: contract
+                .map(|contract| contract.timeout)
+                .unwrap_or_default(),
+            max_land: contract
+                .map(|contract| contract.max_land)
+                .unwrap_or_default(),
+            clearance: self.clearance.clone(),
+            on_doubt,
+            at,
+        }
     }
 }
 

@@ -1,0 +1,132 @@
+//! What touches no key: reads, and what never got a turn. No dedup, no policy; a receipt all the same.
+
+use std::sync::Arc;
+
+use crate::action::{ActionResult, Outcome, Reason, Refusal};
+use crate::durable::{SettledOutcome, StoreError};
+use crate::error::ExecError;
+use crate::kernel::Kernel;
+use crate::proposed::{Proposed, digest_of};
+use crate::receipt::{AttemptMark, Ending};
+use crate::reply::Reply;
+use crate::single_flight::Overloaded;
+use crate::trust::{Ruling, TrustDecision};
+
+/// A proposal that will not claim anything.
+#[derive(Debug)]
+pub(crate) struct Keyless {
+    kernel: Arc<Kernel>,
+    proposed: Proposed,
+}
+
+impl Keyless {
+    pub(crate) fn new(kernel: Arc<Kernel>, proposed: Proposed) -> Self {
+        Self { kernel, proposed }
+    }
+
+    /// Gate 1, refused: too many wait.
+    pub(crate) async fn refuse_overloaded(
+        self,
+        full: Overloaded,
+    ) -> Result<ActionResult, ExecError> {
+        let error = format!("{} actions wait for this entity already", full.waiters_max);
+        self.end_without_key(Outcome::Refused(Refusal::new(Reason::Overloaded, error)))
+            .await
+    }
+
+    /// Gate 2: a read, once everything before it has had its turn. No dedup, no policy.
+    pub(crate) async fn read(self, reply: &Reply) -> Result<ActionResult, ExecError> {
+        self.pass_between_processes(reply).await?;
+        let refusal = self.proposed.invalid_args();
+        let outcome = match (refusal, &self.proposed.tool) {
+            (Some(refusal), _) => Outcome::Refused(refusal),
+            (None, None) => return Err(ExecError::Invariant("a read without a tool".to_owned())),
+            (None, Some(tool)) => match self
+                .proposed
+                .send(tool, self.proposed.call(tool, 1, 1))
+                .await
+            {
+                SettledOutcome::Applied(effect) => Outcome::Read {
+                    result: effect.result,
+                },
+                SettledOutcome::NotApplied { error } | SettledOutcome::Unknown { error } => {
+                    Outcome::Failed { error }
+                }
+            },
+        };
+        self.end_without_key(outcome).await
+    }
+
+    async fn pass_between_processes(&self, reply: &Reply) -> Result<(), ExecError> {
+        let kernel = &self.kernel;
+        let (durable, tenant) = (&kernel.seams.durable, &self.proposed.run.tenant);
+        let entity = &self.proposed.action.entity_key;
+        let mut ticket = None;
+        let mut asked = 0;
+        loop {
+            let session = kernel.lease.session();
+            match durable.pass(tenant, entity, session, ticket).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(place)) => {
+                    if reply.is_caller_gone() {
+                        kernel.leave(tenant, entity, place).await;
+                        return Err(ExecError::Abandoned);
+                    }
+                    ticket = Some(place);
+                    durable.wait(tenant, entity, place, asked).await;
+                    asked = asked.saturating_add(1);
+                }
+                Err(StoreError::SessionDead { session, .. }) => {
+                    kernel.lease.replace(session).await?;
+                    ticket = None;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Ends what touches no key: the receipt is durable before the result is given.
+    async fn end_without_key(self, outcome: Outcome) -> Result<ActionResult, ExecError> {
+        let proposal = self.proposed.proposal(unasked());
+        let attempt = u32::from(!matches!(outcome, Outcome::Refused(_)));
+        let mark = AttemptMark {
+            attempt,
+            ..AttemptMark::none()
+        };
+        let ending = match &outcome {
+            Outcome::Read { result } | Outcome::Applied { result } => Ending::Applied {
+                result_digest: digest_of(result)?,
+                effect_id: None,
+            },
+            Outcome::Failed { error } => Ending::Failed { error },
+            Outcome::InDoubt { error } => Ending::InDoubt { error },
+            Outcome::Refused(refusal) => Ending::Refused(refusal),
+            Outcome::Duplicate(original) => Ending::Duplicate {
+                original_receipt_id: &original.receipt_id,
+            },
+        };
+        let receipt = proposal.receipt(&mark, &ending, self.kernel.seams.clock.now());
+        self.kernel
+            .record(&self.proposed.run.tenant, receipt)
+            .await?;
+        let decision = proposal.decision;
+        Ok(ActionResult::new(
+            self.proposed.shown,
+            decision,
+            None,
+            proposal.receipt_id,
+            attempt,
+            outcome,
+        ))
+    }
+}
+
+/// A read is not weighed; it runs as `ALLOW`.
+fn unasked() -> Ruling {
+    Ruling {
+        decision: TrustDecision::Allow,
+        rule: None,
+        policy: None,
+        because: None,
+    }
+}

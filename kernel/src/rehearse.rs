@@ -1,0 +1,172 @@
+//! What a plan would become against the store as it is now: invokes nothing, writes nothing.
+//!
+//! It asks the same pure functions as a real run, over records it only looked at.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::action::{
+    ActionResult, Disposition, ExecutionPlan, Original, Outcome, PlannedAction, Reason,
+};
+use crate::durable::{ClaimAnswer, OnDoubt, SessionId};
+use crate::error::ExecError;
+use crate::executor::{RunContext, Seams};
+use crate::key::EntityKey;
+use crate::life::{self, ClaimStep, EntityRecord, KeyRecord, Phase, Turn};
+use crate::proposed::{Case, Proposed};
+use crate::trust::TrustDecision;
+
+/// What an action would become.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Forecast {
+    /// The action; secret arguments as keyed hashes.
+    pub action: PlannedAction,
+    /// What would become of it.
+    pub decision: Disposition,
+    /// Whether it would be let through, or is done already. What a connector would answer is not
+    /// known.
+    pub ok: bool,
+    /// Why not, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Why not, for programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// The trust rule that would decide.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// For a duplicate of what is applied already: that application.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub original: Option<Original>,
+    /// For a conflict: the JSON pointers that differ.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conflict: Vec<String>,
+}
+
+/// Forecasts every action of a plan, as if each that would be sent took effect.
+pub async fn forecast(
+    seams: &Seams,
+    run: &RunContext,
+    plan: &ExecutionPlan,
+) -> Result<Vec<Forecast>, ExecError> {
+    let mut rehearsal = Rehearsal {
+        seams,
+        run: Arc::new(run.clone()),
+        keys: BTreeMap::new(),
+        entities: BTreeMap::new(),
+    };
+    let mut forecasts = Vec::with_capacity(plan.actions.len());
+    for action in &plan.actions {
+        forecasts.push(rehearsal.action(action).await?);
+    }
+    Ok(forecasts)
+}
+
+/// The store as it is, with what the plan would have changed by now.
+struct Rehearsal<'a> {
+    seams: &'a Seams,
+    run: Arc<RunContext>,
+    keys: BTreeMap<String, KeyRecord>,
+    entities: BTreeMap<EntityKey, EntityRecord>,
+}
+
+impl Rehearsal<'_> {
+    async fn action(&mut self, action: &PlannedAction) -> Result<Forecast, ExecError> {
+        let key = self.seams.durable.redaction_key(&self.run.tenant).await?;
+        let run = Arc::clone(&self.run);
+        let proposed = Proposed::new(self.seams, run, action.clone(), &key);
+        if proposed.is_read() {
+            let refusal = proposed.invalid_args().map(Outcome::Refused);
+            return Ok(flat(proposed.shown, TrustDecision::Allow, None, refusal));
+        }
+        let case = Case::new(proposed, &*self.seams.policy)?;
+        let claim = case.claim(SessionId(0), OnDoubt::Refuse, self.seams.clock.now());
+        let tenant = &self.run.tenant;
+        let glimpse = self
+            .seams
+            .durable
+            .glimpse(tenant, &action.idempotency_key, &action.entity_key)
+            .await?;
+        let key = self
+            .keys
+            .get(action.idempotency_key.as_str())
+            .or(glimpse.key.as_ref())
+            .cloned();
+        let entity = self
+            .entities
+            .get(&action.entity_key)
+            .unwrap_or(&glimpse.entity)
+            .clone();
+        // Whoever holds the entity now will be done when a real run gets its turn.
+        let ending = match life::claim(key.as_ref(), &entity, Turn::Free, &claim, glimpse.now) {
+            ClaimStep::Grant { key, entity } => {
+                self.pretend_applied(*key, entity);
+                None
+            }
+            ClaimStep::End {
+                answer: ClaimAnswer::Duplicate { original, .. },
+                ..
+            } => Some(Outcome::Duplicate(original)),
+            ClaimStep::End {
+                answer: ClaimAnswer::Refused { refusal, .. },
+                ..
+            } => Some(Outcome::Refused(refusal)),
+            // Another process is at it right now; by then it is applied, or free again.
+            ClaimStep::Wait
+            | ClaimStep::GrantedBefore(_)
+            | ClaimStep::Probe(_)
+            | ClaimStep::End { .. } => None,
+        };
+        Ok(flat(
+            case.proposed.shown,
+            case.proposal.decision,
+            case.proposal.rule,
+            ending,
+        ))
+    }
+
+    fn pretend_applied(&mut self, mut key: KeyRecord, mut entity: EntityRecord) {
+        key.phase = Phase::Applied;
+        key.application = Some(life::Application {
+            attempt: key.attempt,
+            original: Original {
+                receipt_id: "(this plan)".to_owned(),
+                applied_at: self.seams.clock.now(),
+                result: serde_json::Value::Null,
+                written_off: false,
+            },
+            effect_id: None,
+        });
+        entity.holder = None;
+        entity.revision = entity.revision.max(key.proposal.revision);
+        self.entities
+            .insert(key.proposal.entity_key.clone(), entity);
+        self.keys
+            .insert(key.proposal.idempotency_key.as_str().to_owned(), key);
+    }
+}
+
+/// Writes a forecast out flat, through the same words as a result.
+fn flat(
+    action: PlannedAction,
+    decision: TrustDecision,
+    rule: Option<String>,
+    ending: Option<Outcome>,
+) -> Forecast {
+    let outcome = ending.unwrap_or(Outcome::Applied {
+        result: serde_json::Value::Null,
+    });
+    let result = ActionResult::new(action, decision, rule, String::new(), 0, outcome);
+    Forecast {
+        action: result.action,
+        decision: result.decision,
+        ok: result.ok,
+        error: result.error,
+        reason: result.reason,
+        rule: result.rule,
+        original: result.original,
+        conflict: result.conflict,
+    }
+}
