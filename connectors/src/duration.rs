@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 /// The longest duration taken: ten years. Longer is a slip of the pen, and adding it to a time
 /// must not overflow anywhere.
-pub const DURATION_MAX: Duration = Duration::from_secs(3_650 * 24 * 60 * 60);
+pub const DURATION_MAX: Duration = Duration::from_hours(3_650 * 24);
 
 /// Why a text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -14,6 +14,7 @@ use operators_kernel::{
 };
 
 use crate::config::{ConnectorConfig, ConnectorKind, EffectWord, ToolConfig};
+use crate::duration::DurationText;
 use crate::file::FileConnector;
 use crate::http::HttpConnector;
 use crate::schema::CompiledSchema;
@@ -22,7 +23,7 @@ use crate::schema::CompiledSchema;
 pub(crate) const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
 /// For how long a vendor is taken to remember a key: what Stripe and most others promise.
-const WINDOW_DEFAULT: Duration = Duration::from_secs(24 * 60 * 60);
+const WINDOW_DEFAULT: Duration = Duration::from_hours(24);
 
 /// How long an abandoned request may still be on its way through proxies and queues.
 const MAX_LAND_DEFAULT: Duration = Duration::from_secs(30);
@@ -137,7 +138,7 @@ pub(crate) fn effect_word(config: &ConnectorConfig, tool: &ToolConfig) -> Effect
 /// The deadline of one call of this tool.
 pub(crate) fn timeout(config: &ConnectorConfig, tool: &ToolConfig) -> Duration {
     let said = tool.timeout.or(config.timeout);
-    said.map_or(TIMEOUT_DEFAULT, crate::duration::DurationText::get)
+    said.map_or(TIMEOUT_DEFAULT, DurationText::get)
 }
 
 fn contract(
@@ -152,7 +153,7 @@ fn contract(
             "only a keyed tool has a window; set `effect = \"keyed\"` or remove it",
         ));
     }
-    let window = tool.window.map_or(WINDOW_DEFAULT, |text| text.get());
+    let window = tool.window.map_or(WINDOW_DEFAULT, DurationText::get);
     let effect = match word {
         EffectWord::Read => EffectClass::Read,
         EffectWord::Idempotent => EffectClass::Idempotent,
@@ -194,7 +195,7 @@ fn contract(
     Ok(ToolContract {
         effect,
         timeout,
-        max_land: tool.max_land.map_or(max_land_default, |text| text.get()),
+        max_land: tool.max_land.map_or(max_land_default, DurationText::get),
         on_unknown: tool.on_unknown.unwrap_or_default(),
         secret_args: tool.secret_args.clone(),
     })
@@ -218,7 +219,8 @@ fn schema(
 pub(crate) struct Place(String);
 
 impl Place {
-    fn connector(name: &ConnectorName) -> Self {
+    /// The place of a connector.
+    pub(crate) fn connector(name: &ConnectorName) -> Self {
         let name = name.as_str();
         // A dotted name is one TOML key only in quotes.
         if name.contains('.') {

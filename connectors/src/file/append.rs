@@ -77,19 +77,11 @@ pub(super) fn append(path: &Path, line: &[u8], patience: &Patience) -> Appended 
         return Appended::Nothing("the deadline passed before anything was written".to_owned());
     }
     // One `write`, never a loop: after a failure it must be clear what is there.
-    match file.write(&text) {
-        Ok(written) if written == text.len() => {}
-        Ok(0) => return Appended::Nothing("no byte was taken".to_owned()),
-        Ok(written) => {
-            return Appended::Unsure(format!("{written} of {} bytes were taken", text.len()));
-        }
-        Err(error) => {
-            // Everyone who writes holds the lock, so an unchanged length is proof.
-            return match file.metadata() {
-                Ok(now) if now.len() == length => Appended::Nothing(error.to_string()),
-                _ => Appended::Unsure(error.to_string()),
-            };
-        }
+    let written = file.write(&text);
+    // Everyone who writes holds the lock, so an unchanged length is proof.
+    let unchanged = || file.metadata().is_ok_and(|now| now.len() == length);
+    if let Some(failure) = failure(&written, text.len(), unchanged) {
+        return failure;
     }
     let synced = file.sync_all().and_then(|()| {
         // A file that was empty may be new, and its name not on disk yet.
@@ -102,6 +94,23 @@ pub(super) fn append(path: &Path, line: &[u8], patience: &Patience) -> Appended 
     match synced {
         Ok(()) => Appended::Durable,
         Err(error) => Appended::Unsure(format!("written, but not surely on disk: {error}")),
+    }
+}
+
+/// What a `write` that did not take everything leaves behind.
+fn failure(
+    written: &std::io::Result<usize>,
+    wanted: usize,
+    unchanged: impl FnOnce() -> bool,
+) -> Option<Appended> {
+    match written {
+        Ok(taken) if *taken == wanted => None,
+        Ok(0) => Some(Appended::Nothing("no byte was taken".to_owned())),
+        Ok(taken) => Some(Appended::Unsure(format!(
+            "{taken} of {wanted} bytes were taken"
+        ))),
+        Err(error) if unchanged() => Some(Appended::Nothing(error.to_string())),
+        Err(error) => Some(Appended::Unsure(error.to_string())),
     }
 }
 
@@ -242,4 +251,24 @@ fn sync_parent(path: &Path) -> std::io::Result<()> {
         _ => Path::new("."),
     };
     File::open(parent)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// A full disk or a broken one cannot be had in a test, so their answers are.
+    #[test]
+    fn a_write_that_fell_short_is_a_doubt_unless_nothing_was_written() {
+        let full = || Err(io::Error::from(ErrorKind::StorageFull));
+        assert!(failure(&Ok(9), 9, || false).is_none());
+        let nothing = |failure| matches!(failure, Some(Appended::Nothing(_)));
+        let unsure = |failure| matches!(failure, Some(Appended::Unsure(_)));
+        assert!(unsure(failure(&Ok(8), 9, || true)));
+        assert!(nothing(failure(&Ok(0), 9, || true)));
+        assert!(nothing(failure(&full(), 9, || true)));
+        assert!(unsure(failure(&full(), 9, || false)));
+    }
 }

@@ -70,12 +70,9 @@ fn internal_v6(address: Ipv6Addr) -> Option<&'static str> {
     if let Some(inner) = address.to_ipv4_mapped() {
         return internal_v4(inner);
     }
-    let s = address.segments();
-    let embedded = |high: u16, low: u16| {
-        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-        internal_v4(Ipv4Addr::new(a, b, c, d))
-    };
-    match s {
+    let embedded =
+        |high: u16, low: u16| internal_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));
+    match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0] => Some("an unspecified address"),
         [0, 0, 0, 0, 0, 0, 0, 1] => Some("a loopback address"),
         // NAT64 and 6to4 carry an IPv4 address that is dialled in the end.
@@ -84,7 +81,7 @@ fn internal_v6(address: Ipv6Addr) -> Option<&'static str> {
         [0xfe80..=0xfebf, ..] => Some("a link-local address"),
         [0xff00..=0xffff, ..] => Some("a multicast address"),
         // IETF protocols (Teredo and others), documentation.
-        [0x2001, 0x0000..=0x01ff, ..] | [0x2001, 0x0db8, ..] | [0x3fff, 0x0000..=0x0fff, ..] => {
+        [0x2001, 0x0000..=0x01ff | 0x0db8, ..] | [0x3fff, 0x0000..=0x0fff, ..] => {
             Some("a reserved address")
         }
         // Only 2000::/3 is handed out to the public internet.

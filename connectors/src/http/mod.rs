@@ -30,9 +30,8 @@ use crate::http::tool::HttpTool;
 use crate::registry::{self, Place, RegistryError};
 
 #[cfg(test)]
+pub(crate) use address::Guard;
 pub(crate) use address::Lookup;
-#[cfg(not(test))]
-use address::Lookup;
 
 /// Talks to one vendor over HTTP.
 pub(crate) struct HttpConnector {
