@@ -2,6 +2,7 @@
 //!
 //! Owns the settings of the HTTP library. It must not know requests or answers.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,5 +56,9 @@ pub(crate) fn build(settings: ClientSettings) -> Result<Client, String> {
             .with_no_client_auth();
         builder = builder.tls_backend_preconfigured(nothing_trusted);
     }
-    builder.build().map_err(|error| error.to_string())
+    // The library's own words are "builder error"; what it lacks stands in the source.
+    builder.build().map_err(|error| match error.source() {
+        Some(source) => format!("no client could be made: {source}"),
+        None => format!("no client could be made: {error}"),
+    })
 }

@@ -206,7 +206,6 @@ async fn what_is_not_ours_in_the_file_is_no_effect() {
 #[tokio::test]
 async fn a_read_answers_with_the_entitys_last_lines() {
     let (folder, registry) = project();
-    let mut text = String::new();
     let mut other = noted("other");
     other.tenant = operators_kernel::TenantId::parse("globex").expect("tenant");
     applied(invoke(&registry, &other).await);
@@ -214,9 +213,19 @@ async fn a_read_answers_with_the_entitys_last_lines() {
     elsewhere.entity_key = operators_kernel::EntityKey::parse("order:SO-2").expect("entity");
     applied(invoke(&registry, &elsewhere).await);
     applied(invoke(&registry, &noted("dk")).await);
+    let (result, _) = applied(invoke(&registry, &call("list", json!({}))).await);
+    let found = result.as_array().expect("an array");
+    assert_eq!(
+        found.len(),
+        1,
+        "neither another tenant's nor another entity's"
+    );
+    assert_eq!(found[0]["downstream_key"], "dk");
+
     let path = folder.path().join("effects.jsonl");
     let seed = fs::read_to_string(&path).expect("the file");
     let ours = seed.lines().next_back().expect("a line");
+    let mut text = String::new();
     for nth in 0..1_003 {
         text.push_str(&ours.replace("\"dk\"", &format!("\"dk-{nth}\"")));
         text.push('\n');
