@@ -261,7 +261,7 @@ pub enum Beat {
 }
 
 /// Why a store could not answer. Outcomes are never errors.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// It may answer later: busy, full, out of reach.

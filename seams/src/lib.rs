@@ -1,1 +1,22 @@
-//! placeholder
+//! What is remembered, and where: the stores behind `DurableExec`, and the machine's clock.
+//!
+//! Stores that can read and write inside one transaction share `book`: it loads records, asks the
+//! kernel's pure functions, and writes what they say. A store file says only how records are kept.
+
+mod book;
+mod memory;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod system_clock;
+
+pub use memory::MemoryStore;
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteStore;
+pub use system_clock::SystemClock;
+
+/// A fresh key for a tenant's hashes, from the system's randomness.
+fn random_key() -> Result<operators_kernel::RedactionKey, String> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|error| format!("no randomness to be had: {error}"))?;
+    Ok(operators_kernel::RedactionKey::new(bytes))
+}

@@ -1,0 +1,329 @@
+//! What every transactional store does about a call: load, ask the kernel's pure functions, write.
+//!
+//! Owns the order of reading and writing inside one transaction, and who counts as dead. It must
+//! not know how records are kept.
+
+use operators_kernel::life::{
+    self, ClaimStep, EntityRecord, ForgetStep, KeyRecord, ResolveStep, SettleStep, Turn,
+};
+use operators_kernel::{
+    Beat, Claim, ClaimAnswer, EntityKey, Forget, ForgetAnswer, IdempotencyKey, Receipt, Resolution,
+    ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreTime, TenantId, Ticket, Timestamp,
+};
+
+/// How much of a key's record changed, so that a store need not write all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// A new attempt: everything.
+    Claimed,
+    /// The same attempt in another phase: everything but what was proposed.
+    Moved,
+}
+
+/// The records of a store inside one transaction.
+pub(crate) trait Book {
+    /// Why a record could not be read or written.
+    type Error;
+
+    /// The store's clock; one reading per transaction.
+    fn now(&self) -> StoreTime;
+    /// The wall clock, for receipts that the store itself owes.
+    fn stamp(&self) -> Timestamp;
+
+    /// A key's record.
+    fn key(
+        &mut self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<Option<KeyRecord>, Self::Error>;
+    /// Writes a key's record.
+    fn put_key(&mut self, record: &KeyRecord, change: Change) -> Result<(), Self::Error>;
+    /// An entity's record; the default if nobody touched it yet.
+    fn entity(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+    ) -> Result<EntityRecord, Self::Error>;
+    /// Writes an entity's record.
+    fn put_entity(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        record: &EntityRecord,
+    ) -> Result<(), Self::Error>;
+    /// Appends a receipt; one whose id is there already stays as it is.
+    fn append(&mut self, receipt: &Receipt) -> Result<(), Self::Error>;
+
+    /// Who has waited longest for an entity.
+    fn first_waiter(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+    ) -> Result<Option<(Ticket, SessionId)>, Self::Error>;
+    /// Puts a session behind everybody who waits.
+    fn add_waiter(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        session: SessionId,
+    ) -> Result<Ticket, Self::Error>;
+    /// Whether a place is still there.
+    fn has_waiter(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        ticket: Ticket,
+    ) -> Result<bool, Self::Error>;
+    /// Takes a place out of the queue.
+    fn remove_waiter(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        ticket: Ticket,
+    ) -> Result<(), Self::Error>;
+
+    /// Whether a session was declared dead, or never existed.
+    fn is_buried(&mut self, session: SessionId) -> Result<bool, Self::Error>;
+    /// Whether a session that was not declared dead shows no sign of life.
+    fn is_lifeless(&mut self, session: SessionId) -> Result<bool, Self::Error>;
+    /// Every session that was not declared dead and shows no sign of life.
+    fn lifeless_sessions(&mut self) -> Result<Vec<SessionId>, Self::Error>;
+    /// Gives a session one more lease.
+    fn extend(&mut self, session: SessionId) -> Result<(), Self::Error>;
+    /// Declares a session dead, for ever, and takes its places out of all queues.
+    fn bury(&mut self, session: SessionId) -> Result<(), Self::Error>;
+    /// The keys that a session left as intents.
+    fn intents_of(&mut self, session: SessionId) -> Result<Vec<KeyRecord>, Self::Error>;
+}
+
+/// What went wrong in a transaction besides the records themselves.
+#[derive(Debug)]
+pub(crate) enum BookError<E> {
+    /// A record could not be read or written.
+    Records(E),
+    /// The session is dead and fenced.
+    SessionDead(SessionId),
+    /// A settlement for a key that nobody claimed: rows were deleted by hand.
+    KeyMissing(IdempotencyKey),
+}
+
+impl<E> From<E> for BookError<E> {
+    fn from(error: E) -> Self {
+        Self::Records(error)
+    }
+}
+
+/// Answers one claim.
+pub(crate) fn claim<B: Book>(
+    book: &mut B,
+    tenant: &TenantId,
+    claim: &Claim,
+) -> Result<ClaimAnswer, BookError<B::Error>> {
+    if book.is_buried(claim.session)? {
+        return Err(BookError::SessionDead(claim.session));
+    }
+    let entity_key = &claim.proposal.entity_key;
+    let (entity, turn) = turn_of(book, tenant, entity_key, claim.ticket)?;
+    // Read after `turn_of`: burying a dead holder may have moved this very key.
+    let key = book.key(tenant, &claim.proposal.idempotency_key)?;
+    let answer = match life::claim(key.as_ref(), &entity, turn, claim, book.now()) {
+        ClaimStep::Grant { key, entity } => {
+            book.put_key(&key, Change::Claimed)?;
+            book.put_entity(tenant, entity_key, &entity)?;
+            ClaimAnswer::Claimed(key.mark())
+        }
+        ClaimStep::GrantedBefore(mark) => ClaimAnswer::Claimed(mark),
+        ClaimStep::Wait => {
+            let ticket = queue(book, tenant, entity_key, claim.session, claim.ticket)?;
+            return Ok(ClaimAnswer::Wait(ticket));
+        }
+        ClaimStep::Probe(doubt) => ClaimAnswer::Probe(doubt),
+        ClaimStep::End { receipt, answer } => {
+            book.append(&receipt)?;
+            answer
+        }
+    };
+    if let Some(ticket) = claim.ticket {
+        book.remove_waiter(tenant, entity_key, ticket)?;
+    }
+    Ok(answer)
+}
+
+/// Lets a read through, or tells it its place.
+pub(crate) fn pass<B: Book>(
+    book: &mut B,
+    tenant: &TenantId,
+    entity_key: &EntityKey,
+    session: SessionId,
+    ticket: Option<Ticket>,
+) -> Result<Option<Ticket>, BookError<B::Error>> {
+    if book.is_buried(session)? {
+        return Err(BookError::SessionDead(session));
+    }
+    let (_, turn) = turn_of(book, tenant, entity_key, ticket)?;
+    if turn == Turn::Taken {
+        return Ok(Some(queue(book, tenant, entity_key, session, ticket)?));
+    }
+    if let Some(ticket) = ticket {
+        book.remove_waiter(tenant, entity_key, ticket)?;
+    }
+    Ok(None)
+}
+
+/// The entity, and whether its turn is to be had by whoever holds `ticket`. Dead holders and dead
+/// waiters are buried on the way.
+fn turn_of<B: Book>(
+    book: &mut B,
+    tenant: &TenantId,
+    entity_key: &EntityKey,
+    ticket: Option<Ticket>,
+) -> Result<(EntityRecord, Turn), BookError<B::Error>> {
+    let mut entity = book.entity(tenant, entity_key)?;
+    if let Some(holder) = entity.holder
+        && book.is_lifeless(holder)?
+    {
+        declare_dead(book, holder)?;
+        entity = book.entity(tenant, entity_key)?;
+    }
+    if entity.holder.is_some() {
+        return Ok((entity, Turn::Taken));
+    }
+    while let Some((first, session)) = book.first_waiter(tenant, entity_key)? {
+        if Some(first) == ticket {
+            break;
+        }
+        if !book.is_lifeless(session)? {
+            return Ok((entity, Turn::Taken));
+        }
+        declare_dead(book, session)?;
+    }
+    Ok((entity, Turn::Free))
+}
+
+fn queue<B: Book>(
+    book: &mut B,
+    tenant: &TenantId,
+    entity: &EntityKey,
+    session: SessionId,
+    ticket: Option<Ticket>,
+) -> Result<Ticket, BookError<B::Error>> {
+    match ticket {
+        Some(ticket) if book.has_waiter(tenant, entity, ticket)? => Ok(ticket),
+        Some(_) | None => Ok(book.add_waiter(tenant, entity, session)?),
+    }
+}
+
+/// Records the end of one attempt.
+pub(crate) fn settle<B: Book>(
+    book: &mut B,
+    tenant: &TenantId,
+    settlement: &Settlement,
+) -> Result<SettleAnswer, BookError<B::Error>> {
+    let name = &settlement.proposal.idempotency_key;
+    let Some(record) = book.key(tenant, name)? else {
+        return Err(BookError::KeyMissing(name.clone()));
+    };
+    let entity_key = record.proposal.entity_key.clone();
+    let entity = book.entity(tenant, &entity_key)?;
+    let SettleStep {
+        key,
+        entity,
+        receipt,
+        answer,
+    } = life::settle(&record, &entity, settlement, book.now());
+    if let Some(key) = key {
+        book.put_key(&key, Change::Moved)?;
+    }
+    if let Some(entity) = entity {
+        book.put_entity(tenant, &entity_key, &entity)?;
+    }
+    if let Some(receipt) = receipt {
+        book.append(&receipt)?;
+    }
+    Ok(answer)
+}
+
+/// Closes a doubt.
+pub(crate) fn resolve<B: Book>(
+    book: &mut B,
+    tenant: &TenantId,
+    resolution: &Resolution,
+) -> Result<ResolveAnswer, BookError<B::Error>> {
+    let Some(record) = book.key(tenant, &resolution.key)? else {
+        return Ok(ResolveAnswer::NotInDoubt(None));
+    };
+    let entity_key = record.proposal.entity_key.clone();
+    let entity = book.entity(tenant, &entity_key)?;
+    match life::resolve(&record, &entity, resolution, book.now()) {
+        ResolveStep::Stay(answer) => Ok(answer),
+        ResolveStep::Close {
+            key,
+            entity,
+            receipt,
+        } => {
+            book.put_key(&key, Change::Moved)?;
+            book.put_entity(tenant, &entity_key, &entity)?;
+            book.append(&receipt)?;
+            Ok(ResolveAnswer::Resolved(key.phase))
+        }
+    }
+}
+
+/// Opens a burned key's next generation.
+pub(crate) fn forget<B: Book>(
+    book: &mut B,
+    tenant: &TenantId,
+    wish: &Forget,
+) -> Result<ForgetAnswer, BookError<B::Error>> {
+    let Some(record) = book.key(tenant, &wish.key)? else {
+        return Ok(ForgetAnswer::NotBurned(None));
+    };
+    match life::forget(&record, wish) {
+        ForgetStep::Stay(answer) => Ok(answer),
+        ForgetStep::Open { key, receipt } => {
+            book.put_key(&key, Change::Moved)?;
+            book.append(&receipt)?;
+            Ok(ForgetAnswer::Forgotten(key.generation))
+        }
+    }
+}
+
+/// Keeps one session alive and buries those that are not.
+pub(crate) fn heartbeat<B: Book>(
+    book: &mut B,
+    session: SessionId,
+) -> Result<Beat, BookError<B::Error>> {
+    if book.is_buried(session)? {
+        return Ok(Beat::Dead);
+    }
+    book.extend(session)?;
+    bury_the_lifeless(book)?;
+    Ok(Beat::Alive)
+}
+
+/// Declares every session dead that shows no sign of life.
+pub(crate) fn bury_the_lifeless<B: Book>(book: &mut B) -> Result<(), BookError<B::Error>> {
+    for session in book.lifeless_sessions()? {
+        declare_dead(book, session)?;
+    }
+    Ok(())
+}
+
+/// Declares a session dead: its intents become doubts, each with the receipt it still lacks.
+pub(crate) fn declare_dead<B: Book>(
+    book: &mut B,
+    session: SessionId,
+) -> Result<(), BookError<B::Error>> {
+    book.bury(session)?;
+    let at = book.stamp();
+    for key in book.intents_of(session)? {
+        let (tenant, entity_key) = (&key.proposal.tenant_id, &key.proposal.entity_key);
+        let entity = book.entity(tenant, entity_key)?;
+        if let Some((moved, entity, receipt)) = life::owner_died(&key, &entity, at) {
+            book.put_key(&moved, Change::Moved)?;
+            book.put_entity(tenant, entity_key, &entity)?;
+            book.append(&receipt)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! The embedded store: one `SQLite` file that several processes may share.
+//!
+//! Everything that writes goes through one thread, which commits whatever queued while its last
+//! commit ran; everything that only looks uses a connection of its own. Records are decided in
+//! `book` and the kernel's `life`; this folder says how they are kept in a file.
+
+mod alive;
+mod ledger;
+mod open;
+mod rows;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use operators_kernel::{
+    Beat, Claim, ClaimAnswer, DurableExec, EntityKey, Forget, ForgetAnswer, Receipt, RedactionKey,
+    Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, TenantId, Ticket,
+};
+use rusqlite::Connection;
+
+use crate::book::{self, Book, BookError};
+use alive::SignsOfLife;
+use rows::{RowError, Rows};
+use writer::Writer;
+
+/// The pauses between two looks at a queue: short at first, for a turn is usually short.
+const WAIT_FIRST: Duration = Duration::from_millis(1);
+const WAIT_MAX: Duration = Duration::from_millis(20);
+
+/// Keys, turns and receipts in one file.
+#[derive(Debug)]
+pub struct SqliteStore {
+    path: PathBuf,
+    writer: Writer,
+    alive: Arc<SignsOfLife>,
+    // A std lock, taken only on threads that may block. Opened on first use.
+    reader: Arc<Mutex<Option<Connection>>>,
+}
+
+impl SqliteStore {
+    /// Opens the file, making it (mode 0600) and its folders (mode 0700) if they are not there.
+    ///
+    /// Blocks for as long as opening a file takes. Refuses a file that is not ours, that a newer
+    /// version wrote, that is damaged, or that cannot be made durable, and says which.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let connection = open::open(path).map_err(|problem| StoreError::Unusable {
+            store: describe(path),
+            problem,
+        })?;
+        let alive = SignsOfLife::open(path).map_err(|error| StoreError::Unusable {
+            store: describe(path),
+            problem: format!("its lock file cannot be opened: {error}"),
+        })?;
+        let alive = Arc::new(alive);
+        let writer = Writer::start(path.to_owned(), connection, Arc::clone(&alive))?;
+        Ok(Self {
+            path: path.to_owned(),
+            writer,
+            alive,
+            reader: Arc::new(Mutex::new(None)),
+        })
+    }
+
+    async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Rows<'_>) -> Result<T, BookError<RowError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.writer.run(work).await
+    }
+}
+
+fn describe(path: &Path) -> String {
+    format!("sqlite store `{}`", path.display())
+}
+
+#[async_trait]
+impl DurableExec for SqliteStore {
+    async fn open_session(&self, node: &str, lease: Duration) -> Result<SessionId, StoreError> {
+        let node = node.to_owned();
+        let alive = Arc::clone(&self.alive);
+        self.write(move |rows| {
+            book::bury_the_lifeless(rows)?;
+            let session = rows.add_session(&node, lease)?;
+            // Locked before the row is committed: no other process ever sees it unlocked.
+            alive.show(session).map_err(RowError::Alive)?;
+            Ok(session)
+        })
+        .await
+    }
+
+    async fn heartbeat(&self, session: SessionId) -> Result<Beat, StoreError> {
+        self.write(move |rows| book::heartbeat(rows, session)).await
+    }
+
+    async fn close_session(&self, session: SessionId) -> Result<(), StoreError> {
+        self.write(move |rows| book::declare_dead(rows, session))
+            .await
+    }
+
+    async fn claim(
+        &self,
+        tenant: &TenantId,
+        claims: Vec<Claim>,
+    ) -> Result<Vec<ClaimAnswer>, StoreError> {
+        let tenant = tenant.clone();
+        self.write(move |rows| {
+            claims
+                .iter()
+                .map(|claim| book::claim(rows, &tenant, claim))
+                .collect()
+        })
+        .await
+    }
+
+    async fn settle(
+        &self,
+        tenant: &TenantId,
+        settlements: Vec<Settlement>,
+    ) -> Result<Vec<SettleAnswer>, StoreError> {
+        let tenant = tenant.clone();
+        self.write(move |rows| {
+            settlements
+                .iter()
+                .map(|settlement| book::settle(rows, &tenant, settlement))
+                .collect()
+        })
+        .await
+    }
+
+    async fn record(&self, _tenant: &TenantId, receipts: Vec<Receipt>) -> Result<(), StoreError> {
+        self.write(move |rows| {
+            for receipt in &receipts {
+                rows.append(receipt)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn pass(
+        &self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        session: SessionId,
+        ticket: Option<Ticket>,
+    ) -> Result<Option<Ticket>, StoreError> {
+        let (tenant, entity) = (tenant.clone(), entity.clone());
+        self.write(move |rows| book::pass(rows, &tenant, &entity, session, ticket))
+            .await
+    }
+
+    async fn wait(&self, _tenant: &TenantId, _entity: &EntityKey, ticket: Ticket, asked: u32) {
+        let pause = WAIT_FIRST.saturating_mul(1 << asked.min(5)).min(WAIT_MAX);
+        // Spread by ticket, so that two processes that began together do not look in step.
+        let spread = u32::try_from(ticket.0 % 8).unwrap_or(0);
+        tokio::time::sleep(pause + pause / 16 * spread).await;
+    }
+
+    async fn leave(
+        &self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        ticket: Ticket,
+    ) -> Result<(), StoreError> {
+        let (tenant, entity) = (tenant.clone(), entity.clone());
+        self.write(move |rows| Ok(rows.remove_waiter(&tenant, &entity, ticket)?))
+            .await
+    }
+
+    async fn resolve(
+        &self,
+        tenant: &TenantId,
+        resolution: Resolution,
+    ) -> Result<ResolveAnswer, StoreError> {
+        let tenant = tenant.clone();
+        self.write(move |rows| book::resolve(rows, &tenant, &resolution))
+            .await
+    }
+
+    async fn forget(&self, tenant: &TenantId, forget: Forget) -> Result<ForgetAnswer, StoreError> {
+        let tenant = tenant.clone();
+        self.write(move |rows| book::forget(rows, &tenant, &forget))
+            .await
+    }
+
+    async fn redaction_key(&self, tenant: &TenantId) -> Result<RedactionKey, StoreError> {
+        let tenant = tenant.clone();
+        let fresh = crate::random_key().map_err(|problem| StoreError::Unavailable {
+            store: describe(&self.path),
+            problem,
+        })?;
+        self.write(move |rows| Ok(rows.redaction_key(&tenant, &fresh)?))
+            .await
+    }
+}

@@ -1,0 +1,207 @@
+//! Looking: what people and auditors ask of the file, on a connection of its own.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+
+use async_trait::async_trait;
+use operators_kernel::life::KeyRecord;
+use operators_kernel::{
+    Cursor, EntityKey, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt,
+    ReceiptFilter, StoreError, StoreTime, TenantId,
+};
+use rusqlite::Connection;
+
+use super::open::{in_words, open_to_look};
+use super::rows::{self, KEY_COLUMNS, RowError};
+use super::{SqliteStore, describe};
+
+/// Filters on what has no column of its own look into the body.
+const RECEIPTS: &str = "SELECT sequence, body FROM receipt WHERE tenant = ?1 \
+    AND sequence > ?2 AND sequence < ?3 \
+    AND (?4 IS NULL OR receipt_id = ?4) \
+    AND (?5 IS NULL OR idempotency_key = ?5) \
+    AND (?6 IS NULL OR settled_at >= ?6) AND (?7 IS NULL OR settled_at < ?7) \
+    AND (?8 IS NULL OR body ->> '$.operator' = ?8) \
+    AND (?9 IS NULL OR body ->> '$.decision' = ?9) \
+    AND (?10 IS NULL OR body ->> '$.outcome' = ?10) \
+    AND (?11 IS NULL OR body ->> '$.reason' = ?11) \
+    AND (?12 IS NULL OR body ->> '$.action.tool' = ?12) \
+    AND (?13 IS NULL OR body ->> '$.entity_key' = ?13) \
+    AND (?14 IS NULL OR body ->> '$.correlation_id' = ?14) \
+    AND (?15 IS NULL OR body ->> '$.run_id' = ?15)";
+
+impl SqliteStore {
+    /// Looks at the file on a thread that may block, in one snapshot.
+    async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Connection) -> Result<T, RowError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (path, reader) = (self.path.clone(), Arc::clone(&self.reader));
+        let looked = tokio::task::spawn_blocking(move || {
+            let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+            let connection = match reader.take() {
+                Some(connection) => connection,
+                None => open_to_look(&path).map_err(|problem| unusable(&path, problem))?,
+            };
+            let looked = snapshot(&connection, look).map_err(|error| sort(&path, error));
+            *reader = Some(connection);
+            looked
+        });
+        looked
+            .await
+            .unwrap_or_else(|_| Err(unusable(&self.path, "a look at it panicked".into())))
+    }
+}
+
+fn snapshot<T>(
+    connection: &Connection,
+    look: impl FnOnce(&Connection) -> Result<T, RowError>,
+) -> Result<T, RowError> {
+    let transaction = connection.unchecked_transaction()?;
+    let found = look(&transaction)?;
+    transaction.finish()?;
+    Ok(found)
+}
+
+fn unusable(path: &Path, problem: String) -> StoreError {
+    StoreError::Unusable {
+        store: describe(path),
+        problem,
+    }
+}
+
+fn sort(path: &Path, error: RowError) -> StoreError {
+    let problem = match error {
+        RowError::Sql(error) => in_words(error),
+        RowError::Alive(error) => error.to_string(),
+        RowError::Meaning { what, problem } => format!("{what} cannot be read: {problem}"),
+    };
+    unusable(path, problem)
+}
+
+#[async_trait]
+impl Ledger for SqliteStore {
+    fn describe(&self) -> String {
+        describe(&self.path)
+    }
+
+    async fn glimpse(
+        &self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+        entity: &EntityKey,
+    ) -> Result<Glimpse, StoreError> {
+        let (tenant, key, entity) = (tenant.clone(), key.clone(), entity.clone());
+        self.look(move |connection| {
+            Ok(Glimpse {
+                key: rows::find_key(connection, &tenant, &key)?,
+                entity: rows::find_entity(connection, &tenant, &entity)?,
+                now: rows::store_time(connection)?,
+            })
+        })
+        .await
+    }
+
+    async fn key(
+        &self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<Option<KeyRecord>, StoreError> {
+        let (tenant, key) = (tenant.clone(), key.clone());
+        self.look(move |connection| rows::find_key(connection, &tenant, &key))
+            .await
+    }
+
+    async fn doubts(&self, tenant: &TenantId) -> Result<(Vec<KeyRecord>, StoreTime), StoreError> {
+        let tenant = tenant.clone();
+        self.look(move |connection| {
+            let statement = format!(
+                "SELECT {KEY_COLUMNS} FROM key WHERE tenant = ?1 AND phase = 'in_doubt' \
+                 ORDER BY first_intent_at, rowid"
+            );
+            let mut statement = connection.prepare_cached(&statement)?;
+            let mut found = statement.query([tenant.as_str()])?;
+            let mut doubts = Vec::new();
+            while let Some(row) = found.next()? {
+                doubts.push(rows::key_from_row(row)?);
+            }
+            Ok((doubts, rows::store_time(connection)?))
+        })
+        .await
+    }
+
+    async fn receipts(
+        &self,
+        tenant: &TenantId,
+        filter: &ReceiptFilter,
+        cursor: Cursor,
+        limit: usize,
+    ) -> Result<Vec<LedgerEntry>, StoreError> {
+        let (tenant, filter) = (tenant.clone(), filter.clone());
+        self.look(move |connection| find_receipts(connection, &tenant, &filter, cursor, limit))
+            .await
+    }
+
+    async fn check(&self) -> Result<Vec<String>, StoreError> {
+        self.look(|connection| {
+            let mut statement = connection.prepare("PRAGMA integrity_check(20)")?;
+            let said = statement
+                .query_map([], |row| row.get(0))?
+                .collect::<rusqlite::Result<Vec<String>>>()?;
+            Ok(said.into_iter().filter(|line| line != "ok").collect())
+        })
+        .await
+    }
+}
+
+fn find_receipts(
+    connection: &Connection,
+    tenant: &TenantId,
+    filter: &ReceiptFilter,
+    cursor: Cursor,
+    limit: usize,
+) -> Result<Vec<LedgerEntry>, RowError> {
+    let bound = |sequence: u64| i64::try_from(sequence).unwrap_or(i64::MAX);
+    let (after, before, order) = match cursor {
+        Cursor::After(start) => (bound(start), i64::MAX, "ASC"),
+        Cursor::Before(end) => (-1, bound(end), "DESC"),
+    };
+    let statement = format!("{RECEIPTS} ORDER BY sequence {order} LIMIT ?16");
+    let mut statement = connection.prepare_cached(&statement)?;
+    let mut found = statement.query(rusqlite::params![
+        tenant.as_str(),
+        after,
+        before,
+        filter.receipt_id,
+        filter.idempotency_key.as_ref().map(IdempotencyKey::as_str),
+        filter.since.map(|time| time.to_string()),
+        filter.until.map(|time| time.to_string()),
+        filter
+            .operator
+            .as_ref()
+            .map(operators_kernel::OperatorName::as_str),
+        filter.decision.map(operators_kernel::Disposition::as_str),
+        filter.outcome.map(operators_kernel::ReceiptOutcome::as_str),
+        filter.reason.map(operators_kernel::Reason::as_str),
+        filter.tool.as_ref().map(operators_kernel::ToolName::as_str),
+        filter.entity_key.as_ref().map(EntityKey::as_str),
+        filter.correlation_id,
+        filter.run_id,
+        i64::try_from(limit.min(PAGE_MAX)).unwrap_or(i64::MAX),
+    ])?;
+    let mut entries = Vec::new();
+    while let Some(row) = found.next()? {
+        entries.push(LedgerEntry {
+            sequence: row.get::<_, i64>(0)?.try_into().unwrap_or(0),
+            receipt: read_receipt(&row.get::<_, String>(1)?)?,
+        });
+    }
+    Ok(entries)
+}
+
+fn read_receipt(body: &str) -> Result<Receipt, RowError> {
+    serde_json::from_str(body).map_err(|error| RowError::Meaning {
+        what: "a receipt".to_owned(),
+        problem: error.to_string(),
+    })
+}

@@ -1,0 +1,210 @@
+//! Opening the file: what is refused, what is set, and how its schema grows.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::statfs::{self, FsType};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+/// `oprs`: marks the file as ours, so that another program's database is never touched.
+const APPLICATION_ID: i64 = 0x6f70_7273;
+
+/// Below this `SQLite` can corrupt a write-ahead log that several processes use.
+const SQLITE_VERSION_MIN: i32 = 3_051_003;
+
+/// Every schema there ever was, oldest first; never edited, only added to.
+const MIGRATIONS: &[&str] = &[include_str!("../../migrations/sqlite/0001_first.sql")];
+
+/// How long to wait for another process's transaction: they take milliseconds, so this means that
+/// one is stuck.
+const BUSY_MAX: Duration = Duration::from_secs(10);
+
+/// The pause between two tries for the write lock. `SQLite`'s own handler backs off to 100 ms, which
+/// makes processes that share a file wait for nothing.
+const BUSY_PAUSE: Duration = Duration::from_micros(500);
+
+/// File systems whose locks `SQLite` cannot trust.
+const NETWORK_FILE_SYSTEMS: &[(FsType, &str)] = &[
+    (statfs::NFS_SUPER_MAGIC, "NFS"),
+    (statfs::SMB_SUPER_MAGIC, "SMB"),
+];
+
+/// Opens the file for reading and writing, made and migrated as needed; the problem in words if it
+/// cannot be trusted.
+pub(super) fn open(path: &Path) -> Result<Connection, String> {
+    prepare_file(path)?;
+    let mut connection = connect(path)?;
+    check_owner(&connection)?;
+    set_durable(&connection)?;
+    migrate(&mut connection)?;
+    Ok(connection)
+}
+
+/// Opens the file for looking only.
+pub(super) fn open_to_look(path: &Path) -> Result<Connection, String> {
+    let connection = connect(path)?;
+    connection
+        .pragma_update(None, "query_only", true)
+        .map_err(in_words)?;
+    Ok(connection)
+}
+
+fn prepare_file(path: &Path) -> Result<(), String> {
+    if rusqlite::version_number() < SQLITE_VERSION_MIN {
+        return Err(format!(
+            "SQLite {} can corrupt a shared file; 3.51.3 or later is needed",
+            rusqlite::version()
+        ));
+    }
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.exists()) {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(|error| format!("its folder cannot be made: {error}"))?;
+    }
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() => return Err("it is not a regular file".to_owned()),
+        Ok(_) => {}
+        Err(_) => {
+            // Made here, not by SQLite, so that it is never readable by others, not for a moment.
+            OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(path)
+                .map(drop)
+                .or_else(|error| match error.kind() {
+                    std::io::ErrorKind::AlreadyExists => Ok(()),
+                    _ => Err(format!("it cannot be made: {error}")),
+                })?;
+        }
+    }
+    let system =
+        statfs::statfs(path).map_err(|error| format!("its disk cannot be asked: {error}"))?;
+    let found = NETWORK_FILE_SYSTEMS
+        .iter()
+        .find(|(kind, _)| *kind == system.filesystem_type());
+    match found {
+        Some((_, name)) => Err(format!(
+            "it is on {name}, whose locks cannot be trusted; keep it on a local disk"
+        )),
+        None => Ok(()),
+    }
+}
+
+fn connect(path: &Path) -> Result<Connection, String> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(in_words)?;
+    connection
+        .busy_handler(Some(be_patient))
+        .map_err(in_words)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+fn be_patient(tries: i32) -> bool {
+    std::thread::sleep(BUSY_PAUSE);
+    u128::try_from(tries).unwrap_or(0) * BUSY_PAUSE.as_micros() < BUSY_MAX.as_micros()
+}
+
+fn pragma(connection: &Connection, name: &str) -> Result<i64, String> {
+    connection
+        .pragma_query_value(None, name, |row| row.get(0))
+        .map_err(in_words)
+}
+
+fn check_owner(connection: &Connection) -> Result<(), String> {
+    let (application, version) = (
+        pragma(connection, "application_id")?,
+        pragma(connection, "user_version")?,
+    );
+    let tables: i64 = connection
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(in_words)?;
+    if application != APPLICATION_ID && (application != 0 || version != 0 || tables != 0) {
+        return Err("it is another program's database; choose another path".to_owned());
+    }
+    let known = MIGRATIONS.len();
+    if usize::try_from(version).is_ok_and(|version| version > known) {
+        return Err(format!(
+            "a newer version wrote it (schema {version}, this one knows {known}); upgrade operators"
+        ));
+    }
+    Ok(())
+}
+
+fn set_durable(connection: &Connection) -> Result<(), String> {
+    let mode: String = connection
+        .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
+        .map_err(in_words)?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Err(format!(
+            "its journal mode stays `{mode}`; a write-ahead log cannot be used there"
+        ));
+    }
+    connection
+        .pragma_update(None, "synchronous", "FULL")
+        .map_err(in_words)?;
+    let level = pragma(connection, "synchronous")?;
+    if level < 2 {
+        return Err(format!(
+            "`synchronous` stays {level}; acknowledged writes could be lost"
+        ));
+    }
+    connection
+        .pragma_update(None, "trusted_schema", false)
+        .map_err(in_words)
+}
+
+fn migrate(connection: &mut Connection) -> Result<(), String> {
+    if pragma(connection, "user_version")? == i64::try_from(MIGRATIONS.len()).unwrap_or(0) {
+        return Ok(());
+    }
+    let transaction = connection
+        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+        .map_err(in_words)?;
+    // Read again under the lock: another process may have done it meanwhile.
+    let done = usize::try_from(pragma(&transaction, "user_version")?).unwrap_or(usize::MAX);
+    for (number, script) in MIGRATIONS.iter().enumerate().skip(done) {
+        transaction
+            .execute_batch(script)
+            .map_err(|error| format!("migration {}: {}", number + 1, in_words(error)))?;
+        transaction
+            .pragma_update(
+                None,
+                "user_version",
+                i64::try_from(number + 1).unwrap_or(i64::MAX),
+            )
+            .map_err(in_words)?;
+    }
+    transaction
+        .pragma_update(None, "application_id", APPLICATION_ID)
+        .map_err(in_words)?;
+    transaction.commit().map_err(in_words)
+}
+
+/// What `SQLite` said, with what to do where that is known.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it is what `map_err` hands over, everywhere in this file"
+)]
+pub(super) fn in_words(error: rusqlite::Error) -> String {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => {
+            "it is not a SQLite file, or is damaged; restore it from a backup, or move it away to \
+             start anew (which forgets every key)"
+                .to_owned()
+        }
+        Some(ErrorCode::DatabaseCorrupt) => format!(
+            "it is damaged ({error}); restore it from a backup, or save what can be read with \
+             `sqlite3 FILE .recover`"
+        ),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,470 @@
+//! Records as rows: the statements, and how a record becomes a row and back.
+
+use std::cell::Cell;
+use std::io;
+use std::time::Duration;
+
+use operators_kernel::life::{EntityRecord, KeyRecord, Phase};
+use operators_kernel::{
+    EntityKey, Fence, Fingerprint, IdempotencyKey, Receipt, RedactionKey, SessionId, StoreTime,
+    TenantId, Ticket, Timestamp, json,
+};
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, OptionalExtension, Params, Row};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::alive::SignsOfLife;
+use crate::book::{Book, Change};
+
+const NOW: &str = "SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+
+pub(super) const KEY_COLUMNS: &str = "generation, phase, attempt, session_id, fence, fingerprint, \
+    effect, on_unknown, first_intent_at, quiescent_at, open_attempts, open_until, proposal, \
+    application";
+const CLAIM_KEY: &str = "INSERT INTO key (tenant, idempotency_key, entity_key, generation, phase, \
+    attempt, session_id, fence, fingerprint, effect, on_unknown, first_intent_at, quiescent_at, \
+    open_attempts, open_until, proposal, application) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) \
+    ON CONFLICT (tenant, idempotency_key) DO UPDATE SET entity_key = ?3, generation = ?4, \
+    phase = ?5, attempt = ?6, session_id = ?7, fence = ?8, fingerprint = ?9, effect = ?10, \
+    on_unknown = ?11, first_intent_at = ?12, quiescent_at = ?13, open_attempts = ?14, \
+    open_until = ?15, proposal = ?16, application = ?17";
+const MOVE_KEY: &str = "UPDATE key SET generation = ?3, phase = ?4, attempt = ?5, \
+    open_attempts = ?6, open_until = ?7, application = ?8 \
+    WHERE tenant = ?1 AND idempotency_key = ?2";
+pub(super) const ENTITY: &str = "SELECT fence, holder, revision, doubt, landing_until FROM entity \
+    WHERE tenant = ?1 AND entity_key = ?2";
+const PUT_ENTITY: &str = "INSERT INTO entity (tenant, entity_key, fence, holder, revision, doubt, \
+    landing_until) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
+    ON CONFLICT (tenant, entity_key) DO UPDATE SET fence = ?3, holder = ?4, revision = ?5, \
+    doubt = ?6, landing_until = ?7";
+const APPEND: &str = "INSERT INTO receipt (receipt_id, tenant, idempotency_key, settled_at, body) \
+    VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (receipt_id) DO NOTHING";
+const FIRST_WAITER: &str = "SELECT ticket, session_id FROM waiter \
+    WHERE tenant = ?1 AND entity_key = ?2 ORDER BY ticket LIMIT 1";
+
+/// Why a record could not be read or written.
+#[derive(Debug)]
+pub(super) enum RowError {
+    /// The database said no.
+    Sql(rusqlite::Error),
+    /// The lock file said no.
+    Alive(io::Error),
+    /// The row says nothing that can be understood.
+    Meaning {
+        /// Which row.
+        what: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+impl From<rusqlite::Error> for RowError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+/// The rows inside one transaction, with one reading of the store's clock.
+pub(super) struct Rows<'a> {
+    connection: &'a Connection,
+    alive: &'a SignsOfLife,
+    now: StoreTime,
+    /// The session seen last and not buried: nearly every call of a batch is of the same one.
+    known_session: Cell<Option<SessionId>>,
+}
+
+impl<'a> Rows<'a> {
+    pub(super) fn new(
+        connection: &'a Connection,
+        alive: &'a SignsOfLife,
+    ) -> rusqlite::Result<Self> {
+        Ok(Self {
+            connection,
+            alive,
+            now: store_time(connection)?,
+            known_session: Cell::new(None),
+        })
+    }
+
+    fn execute(&self, statement: &str, params: impl Params) -> Result<(), RowError> {
+        self.connection.prepare_cached(statement)?.execute(params)?;
+        Ok(())
+    }
+
+    fn value<T: FromSql>(
+        &self,
+        statement: &str,
+        params: impl Params,
+    ) -> Result<Option<T>, RowError> {
+        let mut statement = self.connection.prepare_cached(statement)?;
+        Ok(statement.query_row(params, |row| row.get(0)).optional()?)
+    }
+
+    /// A new session, alive for one lease.
+    pub(super) fn add_session(
+        &mut self,
+        node: &str,
+        lease: Duration,
+    ) -> Result<SessionId, RowError> {
+        let span = i64::try_from(lease.as_micros()).unwrap_or(i64::MAX);
+        self.execute(
+            "INSERT INTO session (node, lease_us, alive_until) VALUES (?1, ?2, ?3)",
+            (node, span, self.now.plus(lease).0),
+        )?;
+        Ok(SessionId(unsigned(self.connection.last_insert_rowid())))
+    }
+
+    /// The tenant's key: the one there, or `fresh` from now on.
+    pub(super) fn redaction_key(
+        &mut self,
+        tenant: &TenantId,
+        fresh: &RedactionKey,
+    ) -> Result<RedactionKey, RowError> {
+        let find = "SELECT redaction_key FROM tenant WHERE tenant = ?1";
+        if let Some(found) = self.value::<[u8; 32]>(find, [tenant.as_str()])? {
+            return Ok(RedactionKey::new(found));
+        }
+        self.execute(
+            "INSERT INTO tenant (tenant, redaction_key) VALUES (?1, ?2)",
+            (tenant.as_str(), fresh.as_bytes()),
+        )?;
+        Ok(fresh.clone())
+    }
+}
+
+/// The store's clock.
+pub(super) fn store_time(connection: &Connection) -> rusqlite::Result<StoreTime> {
+    let mut statement = connection.prepare_cached(NOW)?;
+    statement.query_row([], |row| row.get(0)).map(StoreTime)
+}
+
+/// One key's record, looked up on any connection.
+pub(super) fn find_key(
+    connection: &Connection,
+    tenant: &TenantId,
+    key: &IdempotencyKey,
+) -> Result<Option<KeyRecord>, RowError> {
+    let statement =
+        format!("SELECT {KEY_COLUMNS} FROM key WHERE tenant = ?1 AND idempotency_key = ?2");
+    let mut statement = connection.prepare_cached(&statement)?;
+    let mut found = statement.query((tenant.as_str(), key.as_str()))?;
+    found.next()?.map(key_from_row).transpose()
+}
+
+/// One entity's record, looked up on any connection.
+pub(super) fn find_entity(
+    connection: &Connection,
+    tenant: &TenantId,
+    entity: &EntityKey,
+) -> Result<EntityRecord, RowError> {
+    let mut statement = connection.prepare_cached(ENTITY)?;
+    let mut found = statement.query((tenant.as_str(), entity.as_str()))?;
+    let Some(row) = found.next()? else {
+        return Ok(EntityRecord::default());
+    };
+    let doubt: Option<String> = row.get(3)?;
+    Ok(EntityRecord {
+        fence: Fence(unsigned(row.get(0)?)),
+        holder: row
+            .get::<_, Option<i64>>(1)?
+            .map(|id| SessionId(unsigned(id))),
+        revision: row.get::<_, Option<i64>>(2)?.map(unsigned),
+        doubt: doubt.map(|key| parse_key(&key)).transpose()?,
+        landing_until: StoreTime(row.get(4)?),
+    })
+}
+
+/// Reads a row of [`KEY_COLUMNS`].
+pub(super) fn key_from_row(row: &Row<'_>) -> Result<KeyRecord, RowError> {
+    let phase: String = row.get(1)?;
+    Ok(KeyRecord {
+        generation: row.get(0)?,
+        phase: Phase::from_word(&phase).ok_or_else(|| meaning("a key", &phase))?,
+        attempt: row.get(2)?,
+        session: SessionId(unsigned(row.get(3)?)),
+        fence: Fence(unsigned(row.get(4)?)),
+        fingerprint: Fingerprint(row.get(5)?),
+        effect: from_json("a key's effect", &row.get::<_, String>(6)?)?,
+        on_unknown: from_json("a key's on_unknown", &row.get::<_, String>(7)?)?,
+        first_intent_at: StoreTime(row.get(8)?),
+        quiescent_at: StoreTime(row.get(9)?),
+        open_attempts: from_json("a key's open attempts", &row.get::<_, String>(10)?)?,
+        open_until: StoreTime(row.get(11)?),
+        proposal: from_json("a key's proposal", &row.get::<_, String>(12)?)?,
+        application: row
+            .get::<_, Option<String>>(13)?
+            .map(|text| from_json("a key's application", &text))
+            .transpose()?,
+    })
+}
+
+fn parse_key(text: &str) -> Result<IdempotencyKey, RowError> {
+    IdempotencyKey::parse(text).map_err(|error| meaning("a doubt's key", &error.to_string()))
+}
+
+fn from_json<T: DeserializeOwned>(what: &str, text: &str) -> Result<T, RowError> {
+    serde_json::from_str(text).map_err(|error| meaning(what, &error.to_string()))
+}
+
+fn to_json(what: &str, value: &impl Serialize) -> Result<String, RowError> {
+    serde_json::to_string(value).map_err(|error| meaning(what, &error.to_string()))
+}
+
+fn meaning(what: &str, problem: &str) -> RowError {
+    RowError::Meaning {
+        what: what.to_owned(),
+        problem: problem.to_owned(),
+    }
+}
+
+/// `SQLite` keeps signed numbers; ours are never negative.
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+impl Book for Rows<'_> {
+    type Error = RowError;
+
+    fn now(&self) -> StoreTime {
+        self.now
+    }
+
+    fn stamp(&self) -> Timestamp {
+        Timestamp::from_micros(self.now.0)
+    }
+
+    fn key(
+        &mut self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<Option<KeyRecord>, RowError> {
+        find_key(self.connection, tenant, key)
+    }
+
+    fn put_key(&mut self, record: &KeyRecord, change: Change) -> Result<(), RowError> {
+        let proposal = &record.proposal;
+        let name = (
+            proposal.tenant_id.as_str(),
+            proposal.idempotency_key.as_str(),
+        );
+        let open_attempts = to_json("open attempts", &record.open_attempts)?;
+        let application = record.application.as_ref();
+        let application = application
+            .map(|a| to_json("an application", a))
+            .transpose()?;
+        match change {
+            Change::Claimed => self.execute(
+                CLAIM_KEY,
+                rusqlite::params![
+                    name.0,
+                    name.1,
+                    proposal.entity_key.as_str(),
+                    record.generation,
+                    record.phase.as_str(),
+                    record.attempt,
+                    signed(record.session.0),
+                    signed(record.fence.0),
+                    record.fingerprint.0,
+                    to_json("an effect", &record.effect)?,
+                    to_json("on_unknown", &record.on_unknown)?,
+                    record.first_intent_at.0,
+                    record.quiescent_at.0,
+                    open_attempts,
+                    record.open_until.0,
+                    to_json("a proposal", proposal)?,
+                    application,
+                ],
+            ),
+            Change::Moved => self.execute(
+                MOVE_KEY,
+                rusqlite::params![
+                    name.0,
+                    name.1,
+                    record.generation,
+                    record.phase.as_str(),
+                    record.attempt,
+                    open_attempts,
+                    record.open_until.0,
+                    application,
+                ],
+            ),
+        }
+    }
+
+    fn entity(&mut self, tenant: &TenantId, entity: &EntityKey) -> Result<EntityRecord, RowError> {
+        find_entity(self.connection, tenant, entity)
+    }
+
+    fn put_entity(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        record: &EntityRecord,
+    ) -> Result<(), RowError> {
+        self.execute(
+            PUT_ENTITY,
+            rusqlite::params![
+                tenant.as_str(),
+                entity.as_str(),
+                signed(record.fence.0),
+                record.holder.map(|session| signed(session.0)),
+                record.revision.map(signed),
+                record.doubt.as_ref().map(IdempotencyKey::as_str),
+                record.landing_until.0,
+            ],
+        )
+    }
+
+    fn append(&mut self, receipt: &Receipt) -> Result<(), RowError> {
+        let body = json::canonical(receipt).map_err(|e| meaning("a receipt", &e.to_string()))?;
+        self.execute(
+            APPEND,
+            (
+                &receipt.receipt_id,
+                receipt.tenant_id.as_str(),
+                receipt.idempotency_key.as_str(),
+                receipt.settled_at.to_string(),
+                body,
+            ),
+        )
+    }
+
+    fn first_waiter(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+    ) -> Result<Option<(Ticket, SessionId)>, RowError> {
+        let mut statement = self.connection.prepare_cached(FIRST_WAITER)?;
+        let found = statement.query_row((tenant.as_str(), entity.as_str()), |row| {
+            Ok((
+                Ticket(unsigned(row.get(0)?)),
+                SessionId(unsigned(row.get(1)?)),
+            ))
+        });
+        Ok(found.optional()?)
+    }
+
+    fn add_waiter(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        session: SessionId,
+    ) -> Result<Ticket, RowError> {
+        self.execute(
+            "INSERT INTO waiter (tenant, entity_key, session_id) VALUES (?1, ?2, ?3)",
+            (tenant.as_str(), entity.as_str(), signed(session.0)),
+        )?;
+        Ok(Ticket(unsigned(self.connection.last_insert_rowid())))
+    }
+
+    fn has_waiter(
+        &mut self,
+        _tenant: &TenantId,
+        _entity: &EntityKey,
+        ticket: Ticket,
+    ) -> Result<bool, RowError> {
+        let found =
+            self.value::<i64>("SELECT 1 FROM waiter WHERE ticket = ?1", [signed(ticket.0)])?;
+        Ok(found.is_some())
+    }
+
+    fn remove_waiter(
+        &mut self,
+        _tenant: &TenantId,
+        _entity: &EntityKey,
+        ticket: Ticket,
+    ) -> Result<(), RowError> {
+        self.execute("DELETE FROM waiter WHERE ticket = ?1", [signed(ticket.0)])
+    }
+
+    fn is_buried(&mut self, session: SessionId) -> Result<bool, RowError> {
+        if self.known_session.get() == Some(session) {
+            return Ok(false);
+        }
+        let alive = self.value::<i64>(
+            "SELECT 1 FROM session WHERE session_id = ?1 AND dead_at IS NULL",
+            [signed(session.0)],
+        )?;
+        if alive.is_some() {
+            self.known_session.set(Some(session));
+        }
+        Ok(alive.is_none())
+    }
+
+    fn is_lifeless(&mut self, session: SessionId) -> Result<bool, RowError> {
+        let alive = self.value::<i64>(
+            "SELECT 1 FROM session WHERE session_id = ?1 AND dead_at IS NULL AND alive_until >= ?2",
+            (signed(session.0), self.now.0),
+        )?;
+        Ok(alive.is_none() || !self.shows_life(session)?)
+    }
+
+    fn lifeless_sessions(&mut self) -> Result<Vec<SessionId>, RowError> {
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT session_id, alive_until FROM session WHERE dead_at IS NULL")?;
+        let sessions = statement
+            .query_map([], |row| {
+                Ok((SessionId(unsigned(row.get(0)?)), row.get(1)?))
+            })?
+            .collect::<rusqlite::Result<Vec<(SessionId, i64)>>>()?;
+        let mut found = Vec::new();
+        for (session, alive_until) in sessions {
+            if alive_until < self.now.0 || !self.shows_life(session)? {
+                found.push(session);
+            }
+        }
+        Ok(found)
+    }
+
+    fn extend(&mut self, session: SessionId) -> Result<(), RowError> {
+        self.execute(
+            "UPDATE session SET alive_until = ?2 + lease_us WHERE session_id = ?1",
+            (signed(session.0), self.now.0),
+        )
+    }
+
+    fn bury(&mut self, session: SessionId) -> Result<(), RowError> {
+        self.known_session.set(None);
+        self.execute(
+            "UPDATE session SET dead_at = ?2 WHERE session_id = ?1 AND dead_at IS NULL",
+            (signed(session.0), self.now.0),
+        )?;
+        self.execute(
+            "DELETE FROM waiter WHERE session_id = ?1",
+            [signed(session.0)],
+        )
+    }
+
+    fn intents_of(&mut self, session: SessionId) -> Result<Vec<KeyRecord>, RowError> {
+        let statement = format!(
+            "SELECT {KEY_COLUMNS} FROM key WHERE session_id = ?1 AND phase = 'intent' \
+             ORDER BY first_intent_at, rowid"
+        );
+        let mut statement = self.connection.prepare_cached(&statement)?;
+        let mut rows = statement.query([signed(session.0)])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.push(key_from_row(row)?);
+        }
+        Ok(found)
+    }
+}
+
+impl Rows<'_> {
+    /// Whether a session's process is there: another one that shows its sign, or this very one.
+    fn shows_life(&self, session: SessionId) -> Result<bool, RowError> {
+        if self.alive.is_ours(session) {
+            return Ok(true);
+        }
+        self.alive
+            .is_shown_elsewhere(session)
+            .map_err(RowError::Alive)
+    }
+}

@@ -1,0 +1,295 @@
+//! The one thread that writes: it commits whatever queued while its last commit ran.
+//!
+//! Owns the transaction around every change. A caller that gives up loses only its answer: the work
+//! was handed over and is done or refused as a whole.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use operators_kernel::StoreError;
+use rusqlite::{Connection, ErrorCode};
+use tokio::sync::oneshot;
+
+use super::alive::SignsOfLife;
+use super::describe;
+use super::rows::{RowError, Rows};
+use crate::book::BookError;
+
+/// The most calls in one commit: bounds how long the first of them waits for the last.
+const BATCH_MAX: usize = 512;
+
+/// A handle on the writing thread. The thread ends when the last handle is gone.
+pub(super) struct Writer {
+    queue: Sender<Box<dyn Job>>,
+    path: PathBuf,
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One call on its way to the thread.
+trait Job: Send {
+    /// Does the work inside the transaction; it is answered once that is committed.
+    fn run(self: Box<Self>, rows: &mut Rows<'_>, path: &Path) -> Box<dyn Pending>;
+    /// Answers without having done anything.
+    fn refuse(self: Box<Self>, error: StoreError);
+}
+
+/// One call whose work is done but not yet durable.
+trait Pending {
+    /// Whether the work failed and must be undone.
+    fn has_failed(&self) -> bool;
+    /// Answers, as the commit went.
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>);
+}
+
+struct Call<W, T> {
+    work: W,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<W, T: Send + 'static> Job for Call<W, T>
+where
+    W: FnOnce(&mut Rows<'_>) -> Result<T, BookError<RowError>> + Send,
+{
+    fn run(self: Box<Self>, rows: &mut Rows<'_>, path: &Path) -> Box<dyn Pending> {
+        let Self { work, reply } = *self;
+        let outcome = work(rows).map_err(|error| sort(path, error));
+        Box::new(Done { outcome, reply })
+    }
+
+    fn refuse(self: Box<Self>, error: StoreError) {
+        // Whoever asked may have left.
+        drop(self.reply.send(Err(error)));
+    }
+}
+
+struct Done<T> {
+    outcome: Result<T, StoreError>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T> Pending for Done<T> {
+    fn has_failed(&self) -> bool {
+        self.outcome.is_err()
+    }
+
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
+        let Self { outcome, reply } = *self;
+        // Whoever asked may have left; the work is done all the same.
+        drop(reply.send(outcome.and_then(|value| committed.map(|()| value))));
+    }
+}
+
+impl Writer {
+    /// Starts the thread.
+    pub(super) fn start(
+        path: PathBuf,
+        connection: Connection,
+        alive: Arc<SignsOfLife>,
+    ) -> Result<Self, StoreError> {
+        let (queue, jobs) = channel();
+        let file = path.clone();
+        thread::Builder::new()
+            .name("operators-sqlite".to_owned())
+            .spawn(move || Desk::new(&file, connection, alive).serve(&jobs))
+            .map_err(|error| StoreError::Unavailable {
+                store: describe(&path),
+                problem: format!("no thread to be had: {error}"),
+            })?;
+        Ok(Self { queue, path })
+    }
+
+    /// Runs `work` in a transaction, possibly with others', and answers once it is durable.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Rows<'_>) -> Result<T, BookError<RowError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let call = Box::new(Call { work, reply });
+        let gone = || StoreError::Unusable {
+            store: describe(&self.path),
+            problem: "its writing thread ended".to_owned(),
+        };
+        self.queue.send(call).map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+/// The writing thread's side.
+struct Desk {
+    path: PathBuf,
+    connection: Connection,
+    alive: Arc<SignsOfLife>,
+    identity: Option<FileIdentity>,
+    /// Set after an error that leaves it open what is on the disk; nothing is written after that.
+    broken: Option<String>,
+}
+
+/// Which file is behind a path.
+type FileIdentity = (u64, u64);
+
+impl Desk {
+    fn new(path: &Path, connection: Connection, alive: Arc<SignsOfLife>) -> Self {
+        Self {
+            path: path.to_owned(),
+            connection,
+            alive,
+            identity: identity_of(path),
+            broken: None,
+        }
+    }
+
+    fn serve(mut self, jobs: &Receiver<Box<dyn Job>>) {
+        while let Ok(first) = jobs.recv() {
+            let mut batch = vec![first];
+            while batch.len() < BATCH_MAX {
+                match jobs.try_recv() {
+                    Ok(job) => batch.push(job),
+                    Err(_) => break,
+                }
+            }
+            self.commit(batch);
+        }
+    }
+
+    /// One transaction for the whole batch. A job that fails is undone alone.
+    fn commit(&mut self, batch: Vec<Box<dyn Job>>) {
+        let begun = self.check().and_then(|()| {
+            self.execute("BEGIN IMMEDIATE")
+                .map_err(|error| self.sort(&error))
+        });
+        if let Err(error) = begun {
+            for job in batch {
+                job.refuse(error.clone());
+            }
+            return;
+        }
+        let mut pending = Vec::with_capacity(batch.len());
+        let done = self.run_jobs(batch, &mut pending);
+        let committed = done.and_then(|()| self.execute("COMMIT")).map_err(|error| {
+            let sorted = self.sort(&error);
+            // A failed transaction may still be open; if it is not, this fails and changes nothing.
+            drop(self.execute("ROLLBACK"));
+            sorted
+        });
+        for job in pending {
+            job.answer(committed.clone());
+        }
+    }
+
+    fn run_jobs(
+        &self,
+        batch: Vec<Box<dyn Job>>,
+        pending: &mut Vec<Box<dyn Pending>>,
+    ) -> rusqlite::Result<()> {
+        let mut rows = Rows::new(&self.connection, &self.alive)?;
+        for job in batch {
+            self.execute("SAVEPOINT job")?;
+            let done = job.run(&mut rows, &self.path);
+            let failed = done.has_failed();
+            pending.push(done);
+            if failed {
+                self.execute("ROLLBACK TO job")?;
+            }
+            self.execute("RELEASE job")?;
+        }
+        Ok(())
+    }
+
+    /// Refuses to write into a file that is no longer the one at its path: what is written there
+    /// would be lost with it.
+    fn check(&mut self) -> Result<(), StoreError> {
+        if self.broken.is_none() && identity_of(&self.path) != self.identity {
+            self.broken = Some(
+                "the file was removed or replaced while it was open; nothing more is written"
+                    .to_owned(),
+            );
+        }
+        match &self.broken {
+            None => Ok(()),
+            Some(problem) => Err(StoreError::Unusable {
+                store: describe(&self.path),
+                problem: problem.clone(),
+            }),
+        }
+    }
+
+    fn execute(&self, statement: &str) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(statement)?.execute([])?;
+        Ok(())
+    }
+
+    /// Sorts an error of the transaction itself; one of the disk ends all writing, because what is
+    /// on the disk after a failed sync is not known.
+    fn sort(&mut self, error: &rusqlite::Error) -> StoreError {
+        let sorted = sorted(&self.path, error);
+        if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) {
+            self.broken = Some(format!(
+                "the disk failed ({error}); nothing more is written"
+            ));
+        }
+        sorted
+    }
+}
+
+fn identity_of(path: &Path) -> Option<FileIdentity> {
+    use std::os::unix::fs::MetadataExt;
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+fn sort(path: &Path, error: BookError<RowError>) -> StoreError {
+    let unusable = |problem| StoreError::Unusable {
+        store: describe(path),
+        problem,
+    };
+    match error {
+        BookError::SessionDead(session) => StoreError::SessionDead {
+            store: describe(path),
+            session,
+        },
+        BookError::KeyMissing(key) => unusable(format!(
+            "key `{key}` was claimed but its row is gone; rows were deleted by hand"
+        )),
+        BookError::Records(RowError::Sql(error)) => sorted(path, &error),
+        BookError::Records(RowError::Alive(error)) => StoreError::Unavailable {
+            store: describe(path),
+            problem: format!("its lock file: {error}"),
+        },
+        BookError::Records(RowError::Meaning { what, problem }) => {
+            unusable(format!("{what} cannot be read: {problem}"))
+        }
+    }
+}
+
+/// Busy and full pass; a damaged or foreign file does not.
+fn sorted(path: &Path, error: &rusqlite::Error) -> StoreError {
+    let store = describe(path);
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Unavailable {
+            store,
+            problem: "another process has held its write lock for 10 s".to_owned(),
+        },
+        Some(ErrorCode::DiskFull) => StoreError::Unavailable {
+            store,
+            problem: "the disk is full".to_owned(),
+        },
+        Some(ErrorCode::OutOfMemory) => StoreError::Unavailable {
+            store,
+            problem: "out of memory".to_owned(),
+        },
+        _ => StoreError::Unusable {
+            store,
+            problem: error.to_string(),
+        },
+    }
+}
