@@ -1,1 +1,12 @@
-//! placeholder
+//! Proof: fixtures, fakes and the conformance suite, as a library that a store's author can use too.
+
+pub mod conformance;
+pub mod fakes;
+pub mod fixtures;
+pub mod history;
+pub mod sink;
+pub mod stores;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

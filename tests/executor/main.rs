@@ -1,0 +1,3 @@
+//! What one executor does, section by section of `docs/semantics.md`.
+
+mod smoke;
