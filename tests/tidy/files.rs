@@ -1,0 +1,65 @@
+//! What every file owes its reader.
+
+use crate::{files_below, read, top};
+
+#[test]
+fn every_source_file_says_what_it_owns() {
+    for folder in ["kernel", "seams", "connectors", "policies", "cli", "tests"] {
+        for path in files_below(folder, ".rs") {
+            let text = read(&path);
+            let start = text.trim_start_matches("#![").trim_start();
+            assert!(start.starts_with("//!"), "{} has no `//!` header", path.display());
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_open_in_the_code() {
+    let marks = [["to", "do!("].concat(), ["unimple", "mented!("].concat(), ["FIX", "ME"].concat()];
+    for folder in ["kernel", "seams", "connectors", "policies", "cli", "tests"] {
+        for path in files_below(folder, ".rs") {
+            let text = read(&path);
+            for mark in &marks {
+                assert!(!text.contains(mark), "{} has {mark}", path.display());
+            }
+            let ignored = ["#[ign", "ore"].concat();
+            assert!(!text.contains(&ignored), "{} skips a test in silence", path.display());
+        }
+    }
+}
+
+#[test]
+fn every_decision_record_is_in_the_index() {
+    let index = read(&top().join("docs/adr/README.md"));
+    for path in files_below("docs/adr", ".md") {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        if name != "README.md" {
+            assert!(index.contains(&name), "{name} is not in docs/adr/README.md");
+        }
+    }
+}
+
+#[test]
+fn every_link_between_documents_leads_somewhere() {
+    let mut documents = files_below("docs", ".md");
+    documents.extend([top().join("README.md"), top().join("CHANGELOG.md")]);
+    for document in documents {
+        let text = read(&document);
+        let folder = document.parent().expect("a folder");
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let target = link.split('#').next().unwrap_or_default();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            assert!(folder.join(target).exists(), "{}: {link}", document.display());
+        }
+    }
+}
+
+#[test]
+fn the_gate_runs_the_readme_s_test_command() {
+    let readme = read(&top().join("README.md"));
+    let command = "cargo test --workspace";
+    assert!(readme.contains(command), "README.md");
+    assert!(read(&top().join(".ci/run")).contains(command), ".ci/run");
+}
