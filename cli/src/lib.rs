@@ -1,1 +1,30 @@
-//! placeholder
+//! Everything an agent needs to embed the executor: one name per thing, from one crate.
+//!
+//! A model proposes, a deterministic executor disposes: at most one effect per key; where the
+//! outcome cannot be known, the entity is held and a connector's probe or a person decides; with a
+//! vendor that honours keys, effectively once.
+//!
+//! Start with [`DeterministicExecutor`] and [`Seams`]; `examples/hold_order.rs` is the whole of it
+//! on one page. The binary of this package is the command line over the same parts.
+
+pub use async_trait::async_trait;
+pub use operators_connectors::{
+    BodySource, ConnectorConfig, ConnectorKind, EffectWord, EnvSecrets, HeaderText, Registry,
+    RegistryError, ToolConfig,
+};
+pub use operators_kernel::{
+    ARGS_BYTES_MAX, ActionResult, ArgsSchema, BLOCKED_BY_TRUST_POLICY, Call, Clock, Connector,
+    ConnectorError, ConnectorName, Cursor, DeterministicExecutor, Disposition, DurableExec, Effect,
+    EffectClass, EntityKey, EventEnvelope, ExecError, ExecutionPlan, Forecast, IdKind,
+    IdempotencyKey, IdentifierError, InvalidArgs, InvokeOutcome, KEY_BYTES_MAX, Ledger,
+    LedgerEntry, NAME_BYTES_MAX, OnFailure, OnUnknown, OperatorName, Original, PAGE_MAX,
+    PLAN_ACTIONS_MAX, PLAN_BYTES_MAX, PlannedAction, PolicyRef, ProbeOutcome, Progress, Reason,
+    Receipt, ReceiptFilter, ReceiptKind, ReceiptOutcome, Ruling, RunContext, RunError, Seams,
+    Secret, SecretError, SecretStore, Settings, StoreError, TenantId, Timestamp, Tool,
+    ToolContract, ToolName, ToolRegistry, TrustDecision, TrustPolicy, TrustQuestion, WAITERS_MAX,
+    forecast, json, life,
+};
+pub use operators_policies::{
+    Explanation, PatternError, Policy, PolicyError, Reach, Rule, RuleSet, ToolPattern,
+};
+pub use operators_seams::{MemoryStore, SqliteStore, SystemClock};

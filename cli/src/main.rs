@@ -1,1 +1,140 @@
-fn main() {}
+//! The `operators` command: parses, picks the command, returns its exit code.
+
+mod args;
+mod command;
+mod compose;
+mod config;
+mod exit;
+mod locate;
+mod output;
+mod planner;
+mod project;
+mod table;
+mod words;
+
+use std::io;
+use std::panic::PanicHookInfo;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Args, Command, RunArgs};
+use crate::exit::Exit;
+
+/// The variable that turns on log lines, as in `OPERATORS_LOG=debug`.
+const LOG_VARIABLE: &str = "OPERATORS_LOG";
+const LOG_DEFAULT: &str = "warn";
+
+const NO_WORKER: &str = "the worker is not in this version; use `operators run --once`, \
+                         for example from cron or a systemd timer";
+
+fn main() -> Exit {
+    std::panic::set_hook(Box::new(panicked));
+    let args = match Args::try_parse().and_then(checked) {
+        Ok(args) => args,
+        Err(error) => return usage(&error),
+    };
+    log();
+    match dispatch(args) {
+        Ok(exit) => exit,
+        // Whoever read our output has seen enough.
+        Err(error) if is_broken_pipe(&error) => Exit::Ok,
+        Err(error) => {
+            output::error(&error);
+            Exit::CouldNotRun
+        }
+    }
+}
+
+fn dispatch(args: Args) -> Result<Exit> {
+    let project = args.project.as_deref();
+    match args.command {
+        Command::Init(init) => command::init::run(&init, project),
+        Command::Plan(plan) => command::plan::run(&plan),
+        waiting => {
+            // One thread: a run awaits one action at a time, and starting more costs time.
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .context("no runtime")?;
+            let outcome = runtime.block_on(dispatch_waiting(waiting, project));
+            // A call that was given up must not keep the process.
+            runtime.shutdown_background();
+            outcome
+        }
+    }
+}
+
+async fn dispatch_waiting(command: Command, project: Option<&Path>) -> Result<Exit> {
+    match command {
+        Command::Init(args) => command::init::run(&args, project),
+        Command::Plan(args) => command::plan::run(&args),
+        Command::Run(args) => Box::pin(command::run::run(&args, project)).await,
+        Command::Receipts(args) => Box::pin(command::receipts::run(args, project)).await,
+        Command::Doubts(args) => Box::pin(command::doubts::run(args, project)).await,
+        Command::Keys(args) => Box::pin(command::keys::run(args, project)).await,
+        Command::Doctor(args) => Box::pin(command::doctor::run(&args, project)).await,
+    }
+}
+
+/// What clap alone does not check.
+fn checked(args: Args) -> Result<Args, clap::Error> {
+    let refuse = |kind, problem: &str| Err(Args::command().error(kind, problem));
+    match &args.command {
+        Command::Run(RunArgs { once: false, .. }) => {
+            refuse(ErrorKind::MissingRequiredArgument, NO_WORKER)
+        }
+        Command::Run(RunArgs {
+            names,
+            plan: Some(_),
+            ..
+        }) if names.len() > 1 => refuse(
+            ErrorKind::ArgumentConflict,
+            "`--plan` is one operator's plan; name one operator, or none",
+        ),
+        _ => Ok(args),
+    }
+}
+
+/// Help and version are answers; everything else is a mistake on the command line.
+fn usage(error: &clap::Error) -> Exit {
+    // When the stream is gone there is nobody left to tell.
+    drop(error.print());
+    if error.use_stderr() {
+        Exit::Usage
+    } else {
+        Exit::Ok
+    }
+}
+
+fn log() {
+    let wish = std::env::var(LOG_VARIABLE).unwrap_or_default();
+    let wish = if wish.is_empty() { LOG_DEFAULT } else { &wish };
+    let filter = EnvFilter::try_new(wish).unwrap_or_else(|error| {
+        output::warn(&format!("`{LOG_VARIABLE}`: {}", output::shown(&error)));
+        EnvFilter::new(LOG_DEFAULT)
+    });
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| output::LogLine)
+        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+        .init();
+}
+
+/// Says where, never what: the message of a connector's panic may hold a credential.
+fn panicked(info: &PanicHookInfo<'_>) {
+    let place = info
+        .location()
+        .map_or_else(String::new, |at| format!(" at {at}"));
+    output::warn(&format!("something panicked{place}; please report it"));
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let cause = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,381 @@
+//! The command line: every command, option and help text.
+//!
+//! Owns the words. It must not know what a command does with them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args as ArgsOf, Parser, Subcommand};
+use operators_connectors::duration;
+use operators_kernel::{
+    Clock, Disposition, EntityKey, IdempotencyKey, OperatorName, Reason, ReceiptFilter,
+    ReceiptOutcome, TenantId, Timestamp, ToolName,
+};
+use serde::de::DeserializeOwned;
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 all ok · 1 could not run · 2 usage · 3 something was refused · 4 an action failed or is in doubt
+
+Start with:
+  operators init demo
+  operators -C demo run --once";
+
+/// Runs plans of actions once, by policy, with a receipt for everything.
+#[derive(Debug, Parser)]
+#[command(name = "operators", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
+pub(crate) struct Args {
+    /// The project, a folder with `operators.toml` [default: the nearest one upward]
+    #[arg(short = 'C', long, global = true, value_name = "DIR")]
+    pub(crate) project: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Write a working example project
+    Init(InitArgs),
+    /// Run operators, or one plan
+    Run(RunArgs),
+    /// Look at a plan without running it
+    #[command(subcommand)]
+    Plan(PlanCommand),
+    /// The audit trail: one receipt per proposal
+    #[command(subcommand)]
+    Receipts(ReceiptsCommand),
+    /// What nobody knows the outcome of, and a person's answer
+    #[command(subcommand)]
+    Doubts(DoubtsCommand),
+    /// The life of one idempotency key
+    #[command(subcommand)]
+    Keys(KeysCommand),
+    /// Check that this project is sound
+    Doctor(DoctorArgs),
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct InitArgs {
+    /// Where to write it [default: here]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct RunArgs {
+    /// Operators to run, in this order [default: all, by name]
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// Run once and end. Required: the worker that runs for ever is not in this version
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Run this plan (`-` reads it from stdin), as NAME's if one is given
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Show what each action would become; invoke nothing, write nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Propose nothing more after the first action that is not ok
+    #[arg(long)]
+    pub(crate) stop_on_failure: bool,
+    /// Print one JSON array of results
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
+}
+
+/// Whose keys and receipts.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct Whose {
+    /// Whose keys and receipts [default: `tenant` in operators.toml]
+    #[arg(long, value_name = "TENANT", value_parser = |text: &str| TenantId::parse(text))]
+    pub(crate) tenant: Option<TenantId>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlanCommand {
+    /// Read a plan strictly, as a run would, and say where it is wrong
+    Check {
+        /// The plan; `-` reads it from stdin
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReceiptsCommand {
+    /// The newest receipts, newest first
+    List {
+        /// At most this many
+        #[arg(long, default_value_t = 20, value_name = "N")]
+        limit: usize,
+        #[command(flatten)]
+        filter: FilterArgs,
+        /// Print JSON lines
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        whose: Whose,
+    },
+    /// One receipt, all of it
+    Show {
+        /// Its id, or the last characters of it (at least 6)
+        #[arg(value_name = "ID")]
+        id: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        whose: Whose,
+    },
+    /// The last receipts, oldest first
+    Tail {
+        /// How many to start with
+        #[arg(short = 'n', long, default_value_t = 10, value_name = "N")]
+        lines: usize,
+        /// Go on showing new ones until Ctrl-C
+        #[arg(short = 'f', long)]
+        follow: bool,
+        #[command(flatten)]
+        filter: FilterArgs,
+        /// Print JSON lines
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        whose: Whose,
+    },
+    /// Every receipt as JSON lines, oldest first
+    Export {
+        #[command(flatten)]
+        filter: FilterArgs,
+        #[command(flatten)]
+        whose: Whose,
+    },
+}
+
+/// Which receipts.
+#[derive(Debug, ArgsOf)]
+#[command(next_help_heading = "Filters")]
+pub(crate) struct FilterArgs {
+    /// Proposed by this operator
+    #[arg(long, value_name = "NAME", value_parser = |text: &str| OperatorName::parse(text))]
+    operator: Option<OperatorName>,
+    /// ALLOW, ALERT, BLOCK or DEDUP
+    #[arg(long, value_name = "DECISION", value_parser = decision)]
+    decision: Option<Disposition>,
+    /// applied, refused, deduplicated, failed or in_doubt
+    #[arg(long, value_name = "OUTCOME", value_parser = word::<ReceiptOutcome>)]
+    outcome: Option<ReceiptOutcome>,
+    /// Why it is not ok: policy, conflict, failed, in_doubt, …
+    #[arg(long, value_name = "REASON", value_parser = word::<Reason>)]
+    reason: Option<Reason>,
+    /// On this tool
+    #[arg(long, value_name = "TOOL", value_parser = |text: &str| ToolName::parse(text))]
+    tool: Option<ToolName>,
+    /// On this entity key
+    #[arg(long, value_name = "KEY", value_parser = |text: &str| EntityKey::parse(text))]
+    entity: Option<EntityKey>,
+    /// On this idempotency key
+    #[arg(long, value_name = "KEY", value_parser = |text: &str| IdempotencyKey::parse(text))]
+    key: Option<IdempotencyKey>,
+    /// With this correlation id
+    #[arg(long, value_name = "ID")]
+    correlation: Option<String>,
+    /// Of this run
+    #[arg(long, value_name = "ID")]
+    run: Option<String>,
+    /// Settled at or after this time: RFC 3339, a date, or how long ago (`2h`)
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse)]
+    since: Option<Moment>,
+    /// Settled before this time
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse)]
+    until: Option<Moment>,
+}
+
+impl FilterArgs {
+    /// The filter a store understands; "ago" is counted from now.
+    pub(crate) fn resolve(self, clock: &dyn Clock) -> ReceiptFilter {
+        let now = clock.now();
+        ReceiptFilter {
+            receipt_id: None,
+            operator: self.operator,
+            decision: self.decision,
+            outcome: self.outcome,
+            reason: self.reason,
+            tool: self.tool,
+            entity_key: self.entity,
+            idempotency_key: self.key,
+            correlation_id: self.correlation,
+            run_id: self.run,
+            since: self.since.map(|moment| moment.resolve(now)),
+            until: self.until.map(|moment| moment.resolve(now)),
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DoubtsCommand {
+    /// Every key in doubt, oldest first
+    List {
+        /// Print JSON lines
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        whose: Whose,
+    },
+    /// Answer a doubt: did it happen?
+    Resolve(ResolveArgs),
+}
+
+#[derive(Debug, ArgsOf)]
+#[command(group = clap::ArgGroup::new("answer").required(true).args(["applied", "not_applied", "write_off"]))]
+pub(crate) struct ResolveArgs {
+    /// The idempotency key in doubt
+    #[arg(value_name = "KEY", value_parser = |text: &str| IdempotencyKey::parse(text))]
+    pub(crate) key: IdempotencyKey,
+    /// It happened: burn the key
+    #[arg(long)]
+    pub(crate) applied: bool,
+    /// It did not happen: free the key; believed once nothing can land any more
+    #[arg(long)]
+    pub(crate) not_applied: bool,
+    /// Nobody will ever know: never run it again
+    #[arg(long)]
+    pub(crate) write_off: bool,
+    /// What the vendor answered, as JSON, for duplicates to show
+    #[arg(long, value_name = "JSON", requires = "applied")]
+    pub(crate) result: Option<String>,
+    #[command(flatten)]
+    pub(crate) decided: Decided,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
+}
+
+/// Who decided, and why; both go into the receipt.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct Decided {
+    /// Why, in words; it stands in the receipt
+    #[arg(long, value_name = "TEXT", value_parser = label)]
+    pub(crate) because: String,
+    /// Who decides
+    #[arg(long = "as", value_name = "NAME", env = "USER", value_parser = label)]
+    pub(crate) person: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Where a key is in its life, and its receipts
+    Show {
+        /// The idempotency key
+        #[arg(value_name = "KEY", value_parser = |text: &str| IdempotencyKey::parse(text))]
+        key: IdempotencyKey,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        whose: Whose,
+    },
+    /// Open a burned key's next generation: its next proposal is a new effect
+    Forget {
+        /// The idempotency key
+        #[arg(value_name = "KEY", value_parser = |text: &str| IdempotencyKey::parse(text))]
+        key: IdempotencyKey,
+        #[command(flatten)]
+        decided: Decided,
+        #[command(flatten)]
+        whose: Whose,
+    },
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct DoctorArgs {
+    /// Print JSON lines
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
+}
+
+/// A time on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    At(Timestamp),
+    Ago(Duration),
+}
+
+impl Moment {
+    fn parse(text: &str) -> Result<Self, String> {
+        let at = Timestamp::parse(text).or_else(|| Timestamp::parse(&format!("{text}T00:00:00Z")));
+        if let Some(at) = at {
+            return Ok(Self::At(at));
+        }
+        duration::parse(text).map(Self::Ago).map_err(|_| {
+            "neither a time (`2026-01-31T12:00:00Z`, `2026-01-31`) nor how long ago (`2h`)"
+                .to_owned()
+        })
+    }
+
+    fn resolve(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(at) => at,
+            Self::Ago(span) => {
+                let micros = i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
+                Timestamp::from_micros(now.as_micros().saturating_sub(micros))
+            }
+        }
+    }
+}
+
+fn decision(text: &str) -> Result<Disposition, String> {
+    word(&text.to_ascii_uppercase())
+}
+
+/// Reads a word of the receipts' vocabulary; the error lists the words there are.
+fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_value(serde_json::Value::from(text)).map_err(|error| error.to_string())
+}
+
+/// The longest name or reason that goes into a receipt.
+const LABEL_BYTES_MAX: usize = 4_096;
+
+fn label(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err("is empty; auditors will read it".to_owned());
+    }
+    if text.len() > LABEL_BYTES_MAX {
+        return Err(format!("is longer than {LABEL_BYTES_MAX} bytes"));
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_moment_is_a_time_a_date_or_how_long_ago() {
+        let noon = Timestamp::parse("2026-01-31T12:00:00Z").expect("a time");
+        assert_eq!(Moment::parse("2026-01-31T12:00:00Z"), Ok(Moment::At(noon)));
+        let midnight = Timestamp::parse("2026-01-31T00:00:00Z").expect("a time");
+        assert_eq!(Moment::parse("2026-01-31"), Ok(Moment::At(midnight)));
+        assert_eq!(
+            Moment::parse("12h").map(|ago| ago.resolve(noon)),
+            Ok(midnight)
+        );
+        assert!(Moment::parse("yesterday").is_err());
+    }
+
+    #[test]
+    fn a_filter_word_that_does_not_exist_lists_those_that_do() {
+        let error = word::<Reason>("nope").expect_err("no such reason");
+        assert!(error.contains("stale_revision"), "{error}");
+        assert_eq!(decision("dedup"), Ok(Disposition::Dedup));
+    }
+}

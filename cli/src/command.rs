@@ -1,0 +1,9 @@
+//! One file per command.
+
+pub(crate) mod doctor;
+pub(crate) mod doubts;
+pub(crate) mod init;
+pub(crate) mod keys;
+pub(crate) mod plan;
+pub(crate) mod receipts;
+pub(crate) mod run;

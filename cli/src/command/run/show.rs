@@ -1,0 +1,264 @@
+//! The table of a run and its summary.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use comfy_table::Color;
+use operators_kernel::{Clock, Disposition, Reason, ReceiptOutcome, TrustQuestion};
+use operators_policies::Explanation;
+use serde_json::Value;
+
+use crate::command::run::Job;
+use crate::command::run::ending::{Done, Ending};
+use crate::compose::Parts;
+use crate::output::{data, json_text, note, shown};
+use crate::table::{Column, Table, Text, receipt_id, terminal_width};
+use crate::words::{ago, millis};
+
+/// Below this width the entity is left out where the key says it already.
+const ENTITY_WIDTH_MIN: u16 = 110;
+
+/// One table per operator, under its name and goal.
+pub(crate) fn tables(parts: &Parts, jobs: &[Job], endings: &[Vec<Ending<'_>>]) -> Result<()> {
+    for (number, (job, endings)) in jobs.iter().zip(endings).enumerate() {
+        if number > 0 {
+            data("")?;
+        }
+        if let Some(name) = &job.context.operator {
+            let goal = job.goal.as_ref().map(|goal| format!(": {}", shown(goal)));
+            data(&format!("{name}{}", goal.unwrap_or_default()))?;
+        }
+        if endings.is_empty() {
+            data("(no actions)")?;
+        } else {
+            data(&table(parts, job, endings, terminal_width()))?;
+        }
+    }
+    Ok(())
+}
+
+fn table(parts: &Parts, job: &Job, endings: &[Ending<'_>], width: Option<u16>) -> String {
+    let real = endings.iter().any(|ending| ending.done.is_some());
+    let with_entity = width.is_none_or(|width| width >= ENTITY_WIDTH_MIN)
+        || endings.iter().any(|ending| {
+            let action = ending.action;
+            !action
+                .idempotency_key
+                .as_str()
+                .starts_with(action.entity_key.as_str())
+        });
+    let mut columns = vec![
+        Column::fixed("#"),
+        Column::fixed("decision"),
+        Column::fixed("ok"),
+        Column::yielding("tool", 10),
+    ];
+    columns.extend(with_entity.then_some(Column::yielding("entity", 10)));
+    columns.push(Column::yielding("key", 14));
+    columns.push(Column::yielding("result", 12));
+    columns.extend(real.then_some(Column::fixed("receipt")));
+    let mut table = Table::new(&columns);
+    for (index, ending) in endings.iter().enumerate() {
+        let action = ending.action;
+        let explained = explanation(parts, job, index, ending);
+        let told = told(ending, explained.as_ref(), &*parts.clock);
+        let mut cells = vec![
+            Text::plain(&(index + 1)),
+            decision(ending.decision),
+            if ending.ok {
+                Text::plain("yes")
+            } else {
+                Text::coloured("no", Color::Red)
+            },
+            Text::plain(&format!("{}:{}", action.connector, action.tool)),
+        ];
+        cells.extend(with_entity.then(|| Text::plain(&action.entity_key)));
+        cells.push(Text::plain(&action.idempotency_key));
+        cells.push(Text::plain(&told));
+        cells.extend(
+            ending
+                .done
+                .map(|done| Text::plain(&receipt_id(done.receipt_id, width))),
+        );
+        table.row(cells);
+    }
+    table.render(width)
+}
+
+/// A decision, in its word and its colour.
+pub(crate) fn decision(decision: Disposition) -> Text {
+    let colour = match decision {
+        Disposition::Allow => Color::Green,
+        Disposition::Alert => Color::Yellow,
+        Disposition::Block => Color::Red,
+        Disposition::Dedup => Color::Cyan,
+    };
+    Text::coloured(decision.as_str(), colour)
+}
+
+/// What the rules say of an action that trust refused.
+pub(crate) fn explanation<'a>(
+    parts: &'a Parts,
+    job: &Job,
+    index: usize,
+    ending: &Ending<'_>,
+) -> Option<Explanation<'a>> {
+    if ending.reason != Some(Reason::Policy) {
+        return None;
+    }
+    // The plan's own action: the result's may have its secrets hashed.
+    let action = job.plan.actions.get(index)?;
+    Some(parts.trust.rules.explain(&TrustQuestion {
+        tenant: &job.context.tenant,
+        operator: job.context.operator.as_ref(),
+        action,
+        event: job.context.event.as_ref(),
+    }))
+}
+
+/// What became of it, in a few words.
+fn told(ending: &Ending<'_>, explained: Option<&Explanation<'_>>, clock: &dyn Clock) -> String {
+    if let Some(explained) = explained {
+        let ruling = &explained.ruling;
+        let rule = ruling.rule.as_ref().map(|rule| format!("rule `{rule}`"));
+        return ruling
+            .because
+            .clone()
+            .or(rule)
+            .unwrap_or_else(|| "policy".to_owned());
+    }
+    if let Some(original) = ending.original {
+        return match (ending.done, original.written_off) {
+            (_, true) => "written off".to_owned(),
+            (None, false) => "applied before, or in this plan".to_owned(),
+            (Some(_), false) => format!("applied {}", ago(clock.now(), original.applied_at)),
+        };
+    }
+    if !ending.conflict.is_empty() {
+        return format!("conflict: {} differs", ending.conflict.join(", "));
+    }
+    match (ending.reason, ending.done) {
+        (Some(reason), _) => {
+            let error = ending.error.unwrap_or_default();
+            match reason {
+                Reason::InDoubt => format!("in doubt: {error}"),
+                Reason::Failed => format!("failed: {error}"),
+                _ => error.to_owned(),
+            }
+        }
+        (
+            None,
+            Some(Done {
+                result: Some(result),
+                ..
+            }),
+        ) => brief(result),
+        (None, Some(_)) => String::new(),
+        (None, None) => "would be sent".to_owned(),
+    }
+}
+
+/// A result in a few words: `status=held order=SO-1` for a flat object, JSON for all else.
+fn brief(result: &Value) -> String {
+    let json = |value: &Value| json_text(value, false).unwrap_or_default();
+    let Value::Object(members) = result else {
+        return json(result);
+    };
+    let flat = members
+        .values()
+        .all(|value| !value.is_array() && !value.is_object());
+    if members.is_empty() || !flat {
+        return json(result);
+    }
+    let pairs = members.iter().map(|(name, value)| match value {
+        Value::String(text) => format!("{name}={text}"),
+        value => format!("{name}={}", json(value)),
+    });
+    pairs.collect::<Vec<_>>().join(" ")
+}
+
+/// How many of each, in the words of the receipts.
+pub(crate) fn summary(endings: &[Vec<Ending<'_>>], spent: Duration) {
+    let all: Vec<&Ending<'_>> = endings.iter().flatten().collect();
+    let outcomes = [
+        (ReceiptOutcome::Applied, "applied"),
+        (ReceiptOutcome::Deduplicated, "deduplicated"),
+        (ReceiptOutcome::Refused, "refused"),
+        (ReceiptOutcome::Failed, "failed"),
+        (ReceiptOutcome::InDoubt, "in doubt"),
+    ];
+    let counts = outcomes.map(|(outcome, word)| {
+        let count = all
+            .iter()
+            .filter(|ending| outcome_of(ending) == outcome)
+            .count();
+        (count > 0).then(|| format!("{count} {word}"))
+    });
+    let counts: Vec<String> = counts.into_iter().flatten().collect();
+    let raised = all
+        .iter()
+        .filter(|ending| ending.decision == Disposition::Alert)
+        .count();
+    let raised = match raised {
+        0 => String::new(),
+        raised => format!(" ({raised} by ALERT: look at it)"),
+    };
+    note("");
+    note(&format!(
+        "{}: {}{raised} · {}",
+        actions(all.len()),
+        if counts.is_empty() {
+            "nothing to do".to_owned()
+        } else {
+            counts.join(", ")
+        },
+        millis(spent)
+    ));
+}
+
+/// The same, of what would happen.
+pub(crate) fn dry_summary(endings: &[Vec<Ending<'_>>]) {
+    let all: Vec<&Ending<'_>> = endings.iter().flatten().collect();
+    let count = |wanted: ReceiptOutcome| {
+        all.iter()
+            .filter(|ending| outcome_of(ending) == wanted)
+            .count()
+    };
+    note("");
+    note(&format!(
+        "{}, dry run: {} would be sent, {} deduplicated, {} refused; nothing was invoked or written",
+        actions(all.len()),
+        count(ReceiptOutcome::Applied),
+        count(ReceiptOutcome::Deduplicated),
+        all.iter().filter(|ending| !ending.ok).count(),
+    ));
+}
+
+fn actions(count: usize) -> String {
+    format!("{count} action{}", if count == 1 { "" } else { "s" })
+}
+
+fn outcome_of(ending: &Ending<'_>) -> ReceiptOutcome {
+    match (ending.reason, ending.decision) {
+        (None, Disposition::Dedup) => ReceiptOutcome::Deduplicated,
+        (None, _) => ReceiptOutcome::Applied,
+        (Some(_), Disposition::Block) => ReceiptOutcome::Refused,
+        (Some(Reason::InDoubt), _) => ReceiptOutcome::InDoubt,
+        (Some(_), _) => ReceiptOutcome::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_flat_result_is_told_without_brackets() {
+        assert_eq!(brief(&json!({"a": true, "b": "x y"})), "a=true b=x y");
+        assert_eq!(brief(&json!({"a": [1]})), r#"{"a":[1]}"#);
+        assert_eq!(brief(&json!(null)), "null");
+        assert_eq!(brief(&json!({})), "{}");
+    }
+}

@@ -1,0 +1,133 @@
+//! Puts the parts together: the one place that names a concrete store, connector and policy.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use operators_connectors::{EnvSecrets, Registry};
+use operators_kernel::{Clock, DurableExec, OperatorName, Seams, Settings};
+use operators_policies::{Policy, Reach, RuleSet};
+use operators_seams::{MemoryStore, SqliteStore, SystemClock};
+
+use crate::config::{StoreUrl, refusal};
+use crate::locate;
+use crate::output::{note, shown};
+use crate::project::Project;
+
+/// What a run needs, with the concrete parts that messages look into.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) trust: Trust,
+}
+
+/// The rules, and the files they came from.
+#[derive(Debug)]
+pub(crate) struct Trust {
+    pub(crate) rules: Arc<RuleSet>,
+    pub(crate) policies: Vec<Policy>,
+}
+
+impl Parts {
+    /// Loads everything that a run decides by; the store is not touched.
+    pub(crate) fn load(project: &Project) -> Result<Self> {
+        Ok(Self {
+            clock: clock(),
+            registry: registry(project)?,
+            trust: trust(project)?,
+        })
+    }
+
+    /// The seams of an executor on that store.
+    pub(crate) fn seams(&self, durable: Arc<dyn DurableExec>) -> Seams {
+        Seams {
+            durable,
+            connectors: Arc::<Registry>::clone(&self.registry),
+            policy: Arc::<RuleSet>::clone(&self.trust.rules),
+            clock: Arc::clone(&self.clock),
+        }
+    }
+}
+
+/// Time and ids of this machine.
+pub(crate) fn clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock::new())
+}
+
+/// The bounds of an executor of this project.
+pub(crate) fn settings(project: &Project) -> Settings {
+    Settings {
+        node: format!("operators:{}", std::process::id()),
+        lease: project.config.store.lease.get(),
+        ..Settings::default()
+    }
+}
+
+/// The project's store, made if it is not there.
+pub(crate) fn store(project: &Project, clock: &Arc<dyn Clock>) -> Result<Arc<dyn DurableExec>> {
+    match (&project.config.store.url, project.store_file()) {
+        (StoreUrl::Sqlite(_), Some(file)) => Ok(Arc::new(SqliteStore::open(&file)?)),
+        (StoreUrl::Sqlite(_) | StoreUrl::Memory, _) => {
+            Ok(Arc::new(MemoryStore::new(Arc::clone(clock))))
+        }
+    }
+}
+
+/// The project's store for those who only look: one that is not there yet is empty, and stays away.
+pub(crate) fn store_to_read(
+    project: &Project,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn DurableExec>> {
+    match project.store_file() {
+        Some(file) if !file.exists() => {
+            note(&format!(
+                "the store `{}` is not there yet; the first run makes it",
+                shown(&file.display())
+            ));
+            Ok(Arc::new(MemoryStore::new(Arc::clone(clock))))
+        }
+        _ => store(project, clock),
+    }
+}
+
+/// The tools of the project's connectors.
+pub(crate) fn registry(project: &Project) -> Result<Arc<Registry>> {
+    let configs = project.config.connectors.clone();
+    let registry = Registry::build(configs, project.dir(), Arc::new(EnvSecrets));
+    Ok(Arc::new(registry.map_err(|error| {
+        let at = locate::in_toml(&project.text, &error.place);
+        refusal(
+            &project.config_file(),
+            &project.text,
+            at,
+            &error.to_string(),
+        )
+    })?))
+}
+
+/// The project's policies and its operators' reach.
+pub(crate) fn trust(project: &Project) -> Result<Trust> {
+    let files = project.policy_files()?;
+    let read = files.iter().map(|file| Policy::read(file));
+    let policies = read
+        .collect::<Result<Vec<_>, _>>()
+        .context("a policy does not load, so nothing runs")?;
+    let rules = RuleSet::new(policies.clone(), reaches(project))
+        .context("the policies do not go together, so nothing runs")?;
+    Ok(Trust {
+        rules: Arc::new(rules),
+        policies,
+    })
+}
+
+fn reaches(project: &Project) -> BTreeMap<OperatorName, Vec<Reach>> {
+    let operators = project.config.operators.iter();
+    operators
+        .filter_map(|(name, operator)| {
+            let requires = operator.requires.as_ref()?;
+            let reaches = requires.iter().map(|required| required.reach.clone());
+            Some((name.clone(), reaches.collect()))
+        })
+        .collect()
+}

@@ -1,0 +1,258 @@
+//! Everything that is printed goes through here: data on stdout, all else on stderr.
+//!
+//! Owns escaping, colour and the live line. It must not know what is being said.
+
+use std::fmt::{Display, Write as _};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use owo_colors::OwoColorize as _;
+use serde::Serialize;
+use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
+
+/// How often the live line moves.
+const LIVE_TICK: Duration = Duration::from_millis(100);
+
+/// The live line that stands on the terminal now, so that nothing is written across it.
+static LIVE: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// Text from outside on one line: what a terminal would act on or hide is written out as `\u{…}`.
+pub(crate) fn shown(text: &(impl Display + ?Sized)) -> String {
+    let text = text.to_string();
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' => line.push_str("\\n"),
+            '\r' => line.push_str("\\r"),
+            '\t' => line.push_str("\\t"),
+            hidden if is_hidden(hidden) => line.extend(hidden.escape_unicode()),
+            plain => line.push(plain),
+        }
+    }
+    line
+}
+
+fn is_hidden(character: char) -> bool {
+    matches!(
+        character.general_category(),
+        GeneralCategory::Control
+            | GeneralCategory::Format
+            | GeneralCategory::LineSeparator
+            | GeneralCategory::ParagraphSeparator
+            | GeneralCategory::PrivateUse
+            | GeneralCategory::Unassigned
+    )
+}
+
+/// JSON text of the same meaning that is safe on a terminal: hidden characters, which can only
+/// stand inside strings, become `\uXXXX`.
+pub(crate) fn json_text(value: &impl Serialize, pretty: bool) -> serde_json::Result<String> {
+    let text = if pretty {
+        serde_json::to_string_pretty(value)?
+    } else {
+        serde_json::to_string(value)?
+    };
+    if text.bytes().all(|byte| byte.is_ascii() && byte != 0x7f) {
+        return Ok(text);
+    }
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        if (character.is_ascii() && character != '\u{7f}') || !is_hidden(character) {
+            safe.push(character);
+            continue;
+        }
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            // Writing to a String cannot fail.
+            let _infallible = write!(safe, "\\u{unit:04x}");
+        }
+    }
+    Ok(safe)
+}
+
+/// Writes human data to stdout; colours are dropped unless it is a terminal that wants them.
+pub(crate) fn data(text: &str) -> io::Result<()> {
+    let mut stdout = anstream::stdout().lock();
+    writeln!(stdout, "{text}")?;
+    stdout.flush()
+}
+
+/// Writes one JSON value to stdout: on one line, or spread out for people to read.
+pub(crate) fn json(value: &impl Serialize, pretty: bool) -> io::Result<()> {
+    let mut lines = JsonLines::new();
+    lines.write(value, pretty)?;
+    lines.flush()
+}
+
+/// Many JSON values on stdout, a line each. Colour stripping would eat bytes of the data, so this
+/// goes straight to stdout.
+pub(crate) struct JsonLines(BufWriter<io::StdoutLock<'static>>);
+
+impl JsonLines {
+    pub(crate) fn new() -> Self {
+        Self(BufWriter::new(io::stdout().lock()))
+    }
+
+    pub(crate) fn line(&mut self, value: &impl Serialize) -> io::Result<()> {
+        self.write(value, false)
+    }
+
+    fn write(&mut self, value: &impl Serialize, pretty: bool) -> io::Result<()> {
+        writeln!(self.0, "{}", json_text(value, pretty)?)
+    }
+
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// A line for the person at the terminal.
+pub(crate) fn note(line: &str) {
+    to_stderr(line);
+}
+
+/// Something that is not wrong but surely not meant.
+pub(crate) fn warn(line: &str) {
+    to_stderr(&format!("{} {line}", "warning:".yellow().bold()));
+}
+
+/// Why the command could not do its work, with its causes.
+pub(crate) fn error(error: &anyhow::Error) {
+    let mut told = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        // Some errors repeat their source in their own text.
+        if told.ends_with(&cause) {
+            continue;
+        }
+        if !told.is_empty() {
+            told.push_str(": ");
+        }
+        told.push_str(&cause);
+    }
+    let lines: Vec<String> = told.split('\n').map(shown).collect();
+    let told = lines.join("\n  ");
+    to_stderr(&format!("{} {told}", "error:".red().bold()));
+}
+
+/// The next command to type, and why.
+pub(crate) fn next(command: &str, why: &str) {
+    let why = if why.is_empty() {
+        String::new()
+    } else {
+        format!("  {}", format!("# {why}").dimmed())
+    };
+    to_stderr(&format!("  {}{why}", command.bold()));
+}
+
+fn to_stderr(line: &str) {
+    let write = || {
+        // When stderr is gone there is nobody left to tell.
+        drop(writeln!(anstream::stderr(), "{line}"));
+    };
+    match LIVE.lock().ok().and_then(|live| live.clone()) {
+        Some(bar) => bar.suspend(write),
+        None => write(),
+    }
+}
+
+/// Where log lines go: stderr, never across the live line.
+#[derive(Debug)]
+pub(crate) struct LogLine;
+
+impl Write for LogLine {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match LIVE.lock().ok().and_then(|live| live.clone()) {
+            Some(bar) => bar.suspend(|| io::stderr().write(bytes)),
+            None => io::stderr().write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// One line on the terminal that changes while work goes on, and is gone afterwards. It is not
+/// shown at all when stderr is no terminal.
+#[derive(Debug)]
+pub(crate) struct Live(Option<ProgressBar>);
+
+impl Live {
+    pub(crate) fn start() -> Self {
+        if !io::stderr().is_terminal() {
+            return Self(None);
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(LIVE_TICK);
+        if let Ok(mut live) = LIVE.lock() {
+            *live = Some(bar.clone());
+        }
+        Self(Some(bar))
+    }
+
+    pub(crate) fn say(&self, line: String) {
+        if let Some(bar) = &self.0 {
+            bar.set_message(line);
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if let Ok(mut live) = LIVE.lock() {
+            *live = None;
+        }
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A word of a shell command, quoted if it has to be.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    shown(&format!("'{}'", word.replace('\'', "'\\''")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_act_on_is_written_out() {
+        assert_eq!(
+            shown("a\u{1b}[31mb\nc\u{9b}d\u{202e}e\u{200b}\u{7f}"),
+            "a\\u{1b}[31mb\\nc\\u{9b}d\\u{202e}e\\u{200b}\\u{7f}"
+        );
+        assert_eq!(
+            shown("κλειδί 日本 it's \"fine\""),
+            "κλειδί 日本 it's \"fine\""
+        );
+    }
+
+    #[test]
+    fn json_keeps_its_meaning_and_hides_nothing() {
+        let value = serde_json::json!({"a": "x\u{9b}y\u{202e}\u{7f}z\u{e0001}é"});
+        let text = json_text(&value, false).expect("writes");
+        assert_eq!(text, r#"{"a":"x\u009by\u202e\u007fz\udb40\udc01é"}"#);
+        let back: serde_json::Value = serde_json::from_str(&text).expect("reads");
+        assert_eq!(back, value);
+    }
+
+    #[test]
+    fn a_word_is_quoted_only_when_a_shell_would_split_it() {
+        assert_eq!(quoted("order:SO-1:hold"), "order:SO-1:hold");
+        assert_eq!(quoted("a b"), "'a b'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted("$(rm)"), "'$(rm)'");
+        assert_eq!(quoted(""), "''");
+    }
+}
