@@ -1,72 +1,59 @@
-//! An agent that proposes the same hold twice, and an executor that holds the order once.
-
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+//! An agent proposes the same hold twice; the executor places it once.
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use operators::{
     Call, Connector, ConnectorName, DeterministicExecutor, Effect, EffectClass, ExecutionPlan,
     InvokeOutcome, MemoryStore, OnUnknown, Policy, Registry, RuleSet, RunContext, Seams, Settings,
     SystemClock, TenantId, Tool, ToolContract, ToolName, async_trait,
 };
-use serde_json::json;
 
-// What the model proposes: the keys say what must not overlap, and what counts as the same.
-const PLAN: &str = r#"[
-  {"connector": "magento", "tool": "orders.hold", "args": {"order": "SO-10884", "reason": "ship-risk-review"},
-   "entity_key": "ship-risk:SO-10884", "idempotency_key": "ship-risk:SO-10884:hold"},
-  {"connector": "magento", "tool": "orders.hold", "args": {"order": "SO-10884", "reason": "ship-risk-review"},
-   "entity_key": "ship-risk:SO-10884", "idempotency_key": "ship-risk:SO-10884:hold"}]"#;
-const POLICY: &[u8] = b"policy = 'demo'\nversion = 1\n[[rule]]\nname = 'holds'\ntool = 'orders.hold'\ndecision = 'ALLOW'";
+const RULES: &[u8] = b"policy='demo'\nversion=1\n[[rule]]\nname='holds'\ndecision='ALLOW'";
 
 #[tokio::main(flavor = "current_thread")]
-#[expect(clippy::print_stdout, reason = "an example shows its result")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // The seams: what is remembered, what can be reached, what may run, and time.
-    let clock = Arc::new(SystemClock::new());
+    // The model proposes: the keys say what must not overlap, and what counts as the same.
+    let hold = r#"{"connector": "magento", "tool": "orders.hold",
+        "args": {"order": "SO-10884", "reason": "ship-risk-review"},
+        "entity_key": "ship-risk:SO-10884", "idempotency_key": "ship-risk:SO-10884:hold"}"#;
+    let plan = ExecutionPlan::parse(&format!("[{hold}, {hold}]"))?;
+    // What can be reached, and what is known about it: nothing, so a doubt waits for a person.
     let contract = ToolContract {
-        effect: EffectClass::Opaque, // nothing is known about repeating it: a doubt waits for a person
+        effect: EffectClass::Opaque,
         timeout: Duration::from_secs(3),
         max_land: Duration::from_secs(30),
         on_unknown: OnUnknown::Hold,
         secret_args: Vec::new(),
     };
-    let hold = Tool {
+    let tool = Tool {
         contract,
         schema: None,
         connector: Arc::new(Magento),
     };
-    let names = (
-        ConnectorName::parse("magento")?,
-        ToolName::parse("orders.hold")?,
-    );
-    let policy = Policy::parse(Path::new("demo.toml"), POLICY)?;
+    let connector = ConnectorName::parse("magento")?;
+    let tool = (connector, ToolName::parse("orders.hold")?, tool);
+    let rules = Policy::parse(Path::new("rules.toml"), RULES)?;
+    // The seams; with `SqliteStore` in place of `MemoryStore` everything survives a restart.
+    let clock = SystemClock::new();
     let seams = Seams {
-        durable: Arc::new(MemoryStore::new(clock.clone())), // SqliteStore::open(path)? survives a restart
-        connectors: Arc::new(Registry::from_tools([(names.0, names.1, hold)])),
-        policy: Arc::new(RuleSet::new(vec![policy], BTreeMap::new())?),
-        clock: clock.clone(),
+        durable: Arc::new(MemoryStore::new(Arc::new(clock))),
+        connectors: Arc::new(Registry::from_tools([tool])),
+        policy: Arc::new(RuleSet::new(vec![rules], BTreeMap::new())?),
+        clock: Arc::new(clock),
     };
-    // The plan is checked as a whole, then disposed of action by action: ALLOW, then DEDUP.
+    // The executor disposes, one action at a time: ALLOW, then DEDUP.
     let executor = DeterministicExecutor::start(seams, Settings::default()).await?;
-    let run = RunContext::new(&*clock, TenantId::parse("acme")?);
-    let results = executor.run(&run, &ExecutionPlan::parse(PLAN)?).await?;
-    println!("{}", serde_json::to_string_pretty(&results)?);
+    let run = RunContext::new(&clock, TenantId::parse("acme")?);
+    serde_json::to_writer_pretty(std::io::stdout(), &executor.run(&run, &plan).await?)?;
     Ok(executor.stop().await?)
 }
 
-/// Stands in for the vendor; a real one would pass `call.downstream_key` along.
 #[derive(Debug)]
-struct Magento;
-
+struct Magento; // A real one would call the vendor, and pass `call.downstream_key` along.
 #[async_trait]
 impl Connector for Magento {
     async fn invoke(&self, call: &Call) -> InvokeOutcome {
-        let result = json!({ "status": "holded", "order": call.args.get("order") });
-        InvokeOutcome::Applied(Effect {
-            result,
-            effect_id: None,
-        })
+        let result = serde_json::json!({"status": "holded", "order": call.args.get("order")});
+        let effect_id = None;
+        InvokeOutcome::Applied(Effect { result, effect_id })
     }
 }

@@ -60,6 +60,10 @@ pub(crate) struct InitArgs {
 }
 
 #[derive(Debug, ArgsOf)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line"
+)]
 pub(crate) struct RunArgs {
     /// Operators to run, in this order [default: all, by name]
     #[arg(value_name = "NAME")]
@@ -159,13 +163,13 @@ pub(crate) struct FilterArgs {
     /// Proposed by this operator
     #[arg(long, value_name = "NAME", value_parser = |text: &str| OperatorName::parse(text))]
     operator: Option<OperatorName>,
-    /// ALLOW, ALERT, BLOCK or DEDUP
+    /// `ALLOW`, `ALERT`, `BLOCK` or `DEDUP`
     #[arg(long, value_name = "DECISION", value_parser = decision)]
     decision: Option<Disposition>,
-    /// applied, refused, deduplicated, failed or in_doubt
+    /// `applied`, `refused`, `deduplicated`, `failed` or `in_doubt`
     #[arg(long, value_name = "OUTCOME", value_parser = word::<ReceiptOutcome>)]
     outcome: Option<ReceiptOutcome>,
-    /// Why it is not ok: policy, conflict, failed, in_doubt, …
+    /// Why it is not ok: `policy`, `conflict`, `failed`, `in_doubt`, …
     #[arg(long, value_name = "REASON", value_parser = word::<Reason>)]
     reason: Option<Reason>,
     /// On this tool

@@ -26,7 +26,7 @@ const LEASE_DEFAULT: Duration = Duration::from_secs(30);
 
 /// Shorter, and a busy disk looks like a dead process; longer, and a crash holds entities for a
 /// coffee break.
-const LEASE_BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
+const LEASE_BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(10));
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -367,7 +367,7 @@ mod tests {
             ("[operators.a]\nevery = \"often\"", ":2:9:", "`14d`"),
             (
                 "[operators.a]\nrequires = [\"shop\"]",
-                ":2:13:",
+                ":2:12:",
                 "connector:tool",
             ),
             (

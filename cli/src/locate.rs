@@ -148,24 +148,14 @@ impl Scanner<'_> {
                     depth += 1;
                     self.at += 1;
                 }
-                b'}' | b']' if depth == 0 => return,
+                b'}' | b']' | b',' | b':' if depth == 0 => return,
                 b'}' | b']' => {
                     depth -= 1;
                     self.at += 1;
                 }
-                b',' | b':' if depth == 0 => return,
-                _ => {
-                    self.at += 1;
-                    let ends = !matches!(
-                        self.peek(),
-                        Some(b'0'..=b'9' | b'a'..=b'z' | b'E' | b'+' | b'-' | b'.')
-                    );
-                    if depth > 0 || !ends {
-                        continue;
-                    }
-                }
+                _ => self.at += 1,
             }
-            if depth == 0 {
+            if depth == 0 && matches!(byte, b'"' | b'}' | b']') {
                 return;
             }
         }

@@ -22,7 +22,7 @@ use crate::project::{bounded_text, checked_text, read_text};
 pub(crate) const STDIN: &str = "-";
 
 /// How long a planner may think: an answer of a large model fits in, a hang does not.
-const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
+const COMMAND_DEADLINE: Duration = Duration::from_mins(1);
 
 /// How much of what a planner says on stderr is kept, and how many lines of it are shown.
 const STDERR_BYTES_MAX: usize = 64 * 1024;

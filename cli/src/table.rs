@@ -178,7 +178,7 @@ mod tests {
             ("1", "order:SO-1:hold", "{\"status\":\"holded\"}"),
             ("2", "日本語のキー", "a\u{1b}b"),
         ] {
-            table.row([number, key, result].map(|text| Text::plain(text)));
+            table.row([number, key, result].map(Text::plain));
         }
         table
     }

@@ -281,7 +281,8 @@ fn mode(found: &mut Diagnosis, file: &Path) {
     let Ok(about) = file.metadata() else { return };
     let mode = about.permissions().mode() & 0o777;
     let name = file.display();
-    if mode & 0o077 == 0 {
+    let open_to_others = mode & 0o077;
+    if open_to_others == 0 {
         found.add("store", Health::Ok, format!("`{name}` has mode {mode:04o}"));
     } else {
         let told = format!("`{name}` has mode {mode:04o}, so others can read it; `chmod 600` it");

@@ -106,7 +106,7 @@ mod tests {
                 CONFIG_FILE => {
                     Config::parse(Path::new(file), text).expect("the configuration");
                 }
-                plan if plan.ends_with(".json") => {
+                plan if plan.starts_with("plans/") => {
                     ExecutionPlan::parse(text).expect("the plan");
                 }
                 policy => {

@@ -204,16 +204,14 @@ async fn tail(
     json: bool,
 ) -> Result<Exit> {
     let filter = filter.resolve(&*trail.clock);
+    // Looked at first: what lands after this look is new, whether or not the list has it already.
+    let head = trail.newest(&ReceiptFilter::default(), 1).await?;
+    let head = head.first().map_or(0, |entry| entry.sequence);
     let mut entries = trail.newest(&filter, count).await?;
     entries.reverse();
-    // With nothing to start from, everything that comes is new.
-    let mut seen = match entries.last() {
-        Some(entry) => entry.sequence,
-        None => {
-            let any = trail.newest(&ReceiptFilter::default(), 1).await?;
-            any.first().map_or(0, |entry| entry.sequence)
-        }
-    };
+    let mut seen = entries
+        .last()
+        .map_or(head, |entry| entry.sequence.max(head));
     print_tail(entries, json)?;
     if !follow {
         return Ok(Exit::Ok);

@@ -1,6 +1,6 @@
 //! Receipts for people: a table, a line, or a block with everything in it.
 
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 
 use comfy_table::Color;
 use operators_kernel::{Disposition, Receipt, ReceiptKind, ReceiptOutcome};
@@ -156,6 +156,7 @@ impl Block {
             self.0.push('\n');
         }
         let value = value.map_or_else(|| "-".to_owned(), |value| shown(&value));
-        self.0.push_str(&format!("  {name:<17}{value}"));
+        // Writing to a String cannot fail.
+        let _infallible = write!(self.0, "  {name:<17}{value}");
     }
 }

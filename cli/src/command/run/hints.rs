@@ -155,11 +155,9 @@ fn file_to_edit(project: &Project, parts: &Parts, job: &Job, ending: &Ending<'_>
     if out_of_reach && !parts.trust.policies.is_empty() {
         return format!("`requires` in {}", shown(&project.config_file().display()));
     }
-    match parts.trust.policies.as_slice() {
-        [only] => shown(&only.file().display()),
-        _ => {
-            let patterns = project.config.trust.policies.join("`, `");
-            format!("a file that fits `{}`", shown(&patterns))
-        }
+    if let [only] = parts.trust.policies.as_slice() {
+        return shown(&only.file().display());
     }
+    let patterns = project.config.trust.policies.join("`, `");
+    format!("a file that fits `{}`", shown(&patterns))
 }
