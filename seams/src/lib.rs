@@ -5,6 +5,7 @@
 
 mod book;
 mod memory;
+mod page;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod system_clock;

@@ -3,25 +3,22 @@
 //! Held to the same rules as every other store, surviving a restart excepted. Several executors of
 //! one process may share it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use operators_kernel::life::{EntityRecord, KeyRecord, Phase};
+use operators_kernel::life::{KeyRecord, Phase};
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Clock, Cursor, DurableExec, EntityKey, Forget, ForgetAnswer, Glimpse,
     IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt, ReceiptFilter, RedactionKey,
     Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, StoreTime,
-    TenantId, Ticket, Timestamp,
+    TenantId, Ticket,
 };
 use tokio::sync::Notify;
 
-use crate::book::{self, Book, BookError, Change};
-
-/// Nothing can go wrong with records in memory.
-#[derive(Debug)]
-enum Never {}
+use crate::book::{self, Book, BookError};
+use crate::page::{Page, SessionRecord, Want};
 
 /// Keys, turns and receipts in memory.
 #[derive(Debug)]
@@ -33,90 +30,114 @@ pub struct MemoryStore {
     turns: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Records {
-    keys: HashMap<(TenantId, IdempotencyKey), KeyRecord>,
-    entities: HashMap<(TenantId, EntityKey), EntityRecord>,
-    waiters: HashMap<(TenantId, EntityKey), BTreeMap<Ticket, SessionId>>,
-    sessions: HashMap<SessionId, Session>,
+    page: Page,
     receipts: HashMap<TenantId, Vec<LedgerEntry>>,
     receipt_ids: HashSet<String>,
     redaction_keys: HashMap<TenantId, RedactionKey>,
     sessions_opened: u64,
-    tickets_given: u64,
     receipts_written: u64,
-}
-
-#[derive(Debug)]
-struct Session {
-    lease: Duration,
-    alive_until: StoreTime,
-    is_dead: bool,
 }
 
 impl MemoryStore {
     /// An empty store whose time is `clock`'s.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let records = Records {
+            page: Page::whole(),
+            receipts: HashMap::new(),
+            receipt_ids: HashSet::new(),
+            redaction_keys: HashMap::new(),
+            sessions_opened: 0,
+            receipts_written: 0,
+        };
         Self {
             clock,
-            records: Mutex::new(Records::default()),
+            records: Mutex::new(records),
             turns: Notify::new(),
         }
     }
 
+    /// Lets `work` decide on the page, then keeps the receipts it wrote.
     fn with<T>(
         &self,
-        work: impl FnOnce(&mut MemoryBook<'_>) -> Result<T, BookError<Never>>,
+        work: impl FnOnce(&mut Page) -> Result<T, BookError<Want>>,
     ) -> Result<T, StoreError> {
-        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.lock();
+        let records = &mut *records;
         let micros = i64::try_from(self.clock.monotonic().as_micros()).unwrap_or(i64::MAX);
-        let mut book = MemoryBook {
-            records: &mut records,
-            now: StoreTime(micros),
-            stamp: self.clock.now(),
-        };
-        work(&mut book).map_err(|error| match error {
-            BookError::Records(never) => match never {},
+        records.page.now = StoreTime(micros);
+        records.page.stamp = self.clock.now();
+        let done = work(&mut records.page);
+        records.keep_changes();
+        done.map_err(|error| match error {
+            // A whole page holds everything and is given a ticket per call.
+            BookError::Records(want) => self.unusable(format!("a record is missing: {want:?}")),
             BookError::SessionDead(session) => StoreError::SessionDead {
                 store: self.describe(),
                 session,
             },
-            BookError::KeyMissing(key) => StoreError::Unusable {
-                store: self.describe(),
-                problem: format!("key `{key}` was claimed but is not there"),
-            },
+            BookError::KeyMissing(key) => {
+                self.unusable(format!("key `{key}` was claimed but is not there"))
+            }
         })
     }
 
-    fn look<T>(&self, look: impl FnOnce(&Records) -> T) -> T {
-        look(&self.records.lock().unwrap_or_else(PoisonError::into_inner))
+    fn unusable(&self, problem: String) -> StoreError {
+        StoreError::Unusable {
+            store: self.describe(),
+            problem,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Records {
+    fn keep_changes(&mut self) {
+        let changes = std::mem::take(&mut self.page.changes);
+        for receipt in changes.receipts {
+            if !self.receipt_ids.insert(receipt.receipt_id.clone()) {
+                continue;
+            }
+            self.receipts_written += 1;
+            let trail = self.receipts.entry(receipt.tenant_id.clone()).or_default();
+            trail.push(LedgerEntry {
+                sequence: self.receipts_written,
+                receipt,
+            });
+        }
     }
 }
 
 #[async_trait]
 impl DurableExec for MemoryStore {
     async fn open_session(&self, _node: &str, lease: Duration) -> Result<SessionId, StoreError> {
-        self.with(|book| {
-            book::bury_the_lifeless(book)?;
-            book.records.sessions_opened += 1;
-            let session = SessionId(book.records.sessions_opened);
-            let alive_until = book.now.plus(lease);
-            let opened = Session {
+        let session = {
+            let mut records = self.lock();
+            records.sessions_opened += 1;
+            SessionId(records.sessions_opened)
+        };
+        self.with(|page| {
+            book::bury_the_lifeless(page)?;
+            let record = SessionRecord {
                 lease,
-                alive_until,
+                alive_until: page.now.plus(lease),
                 is_dead: false,
             };
-            book.records.sessions.insert(session, opened);
+            page.add_session(session, record);
             Ok(session)
         })
     }
 
     async fn heartbeat(&self, session: SessionId) -> Result<Beat, StoreError> {
-        self.with(|book| book::heartbeat(book, session))
+        self.with(|page| book::heartbeat(page, session))
     }
 
     async fn close_session(&self, session: SessionId) -> Result<(), StoreError> {
-        let closed = self.with(|book| book::declare_dead(book, session));
+        let closed = self.with(|page| book::declare_dead(page, session));
         self.turns.notify_waiters();
         closed
     }
@@ -126,10 +147,10 @@ impl DurableExec for MemoryStore {
         tenant: &TenantId,
         claims: Vec<Claim>,
     ) -> Result<Vec<ClaimAnswer>, StoreError> {
-        self.with(|book| {
+        self.with(|page| {
             claims
                 .iter()
-                .map(|claim| book::claim(book, tenant, claim))
+                .map(|claim| book::claim(page, tenant, claim))
                 .collect()
         })
     }
@@ -139,10 +160,10 @@ impl DurableExec for MemoryStore {
         tenant: &TenantId,
         settlements: Vec<Settlement>,
     ) -> Result<Vec<SettleAnswer>, StoreError> {
-        let answers = self.with(|book| {
+        let answers = self.with(|page| {
             settlements
                 .iter()
-                .map(|settlement| book::settle(book, tenant, settlement))
+                .map(|settlement| book::settle(page, tenant, settlement))
                 .collect()
         });
         self.turns.notify_waiters();
@@ -150,9 +171,9 @@ impl DurableExec for MemoryStore {
     }
 
     async fn record(&self, _tenant: &TenantId, receipts: Vec<Receipt>) -> Result<(), StoreError> {
-        self.with(|book| {
+        self.with(|page| {
             for receipt in &receipts {
-                book.append(receipt)?;
+                page.append(receipt)?;
             }
             Ok(())
         })
@@ -165,7 +186,7 @@ impl DurableExec for MemoryStore {
         session: SessionId,
         ticket: Option<Ticket>,
     ) -> Result<Option<Ticket>, StoreError> {
-        let passed = self.with(|book| book::pass(book, tenant, entity, session, ticket));
+        let passed = self.with(|page| book::pass(page, tenant, entity, session, ticket));
         self.turns.notify_waiters();
         passed
     }
@@ -183,7 +204,7 @@ impl DurableExec for MemoryStore {
         entity: &EntityKey,
         ticket: Ticket,
     ) -> Result<(), StoreError> {
-        let left = self.with(|book| Ok(book.remove_waiter(tenant, entity, ticket)?));
+        let left = self.with(|page| Ok(page.remove_waiter(tenant, entity, ticket)?));
         self.turns.notify_waiters();
         left
     }
@@ -193,25 +214,24 @@ impl DurableExec for MemoryStore {
         tenant: &TenantId,
         resolution: Resolution,
     ) -> Result<ResolveAnswer, StoreError> {
-        self.with(|book| book::resolve(book, tenant, &resolution))
+        self.with(|page| book::resolve(page, tenant, &resolution))
     }
 
     async fn forget(&self, tenant: &TenantId, forget: Forget) -> Result<ForgetAnswer, StoreError> {
-        self.with(|book| book::forget(book, tenant, &forget))
+        self.with(|page| book::forget(page, tenant, &forget))
     }
 
     async fn redaction_key(&self, tenant: &TenantId) -> Result<RedactionKey, StoreError> {
-        if let Some(key) = self.look(|records| records.redaction_keys.get(tenant).cloned()) {
-            return Ok(key);
-        }
         let fresh = crate::random_key().map_err(|problem| StoreError::Unavailable {
             store: self.describe(),
             problem,
         })?;
-        self.with(|book| {
-            let keys = &mut book.records.redaction_keys;
-            Ok(keys.entry(tenant.clone()).or_insert(fresh).clone())
-        })
+        let mut records = self.lock();
+        Ok(records
+            .redaction_keys
+            .entry(tenant.clone())
+            .or_insert(fresh)
+            .clone())
     }
 }
 
@@ -227,11 +247,11 @@ impl Ledger for MemoryStore {
         key: &IdempotencyKey,
         entity: &EntityKey,
     ) -> Result<Glimpse, StoreError> {
-        self.with(|book| {
+        self.with(|page| {
             Ok(Glimpse {
-                key: book.key(tenant, key)?,
-                entity: book.entity(tenant, entity)?,
-                now: book.now,
+                key: page.key(tenant, key)?,
+                entity: page.entity(tenant, entity)?,
+                now: page.now,
             })
         })
     }
@@ -241,24 +261,22 @@ impl Ledger for MemoryStore {
         tenant: &TenantId,
         key: &IdempotencyKey,
     ) -> Result<Option<KeyRecord>, StoreError> {
-        self.with(|book| Ok(book.key(tenant, key)?))
+        self.with(|page| Ok(page.key(tenant, key)?))
     }
 
     async fn doubts(&self, tenant: &TenantId) -> Result<(Vec<KeyRecord>, StoreTime), StoreError> {
-        self.with(|book| {
-            let mut found: Vec<KeyRecord> = book
-                .records
-                .keys
-                .iter()
-                .filter(|((owner, _), key)| owner == tenant && key.phase == Phase::InDoubt)
-                .map(|(_, key)| key.clone())
+        self.with(|page| {
+            let mut found: Vec<KeyRecord> = page
+                .keys_now()
+                .filter(|key| key.phase == Phase::InDoubt && key.proposal.tenant_id == *tenant)
+                .cloned()
                 .collect();
             found.sort_by(|a, b| {
                 let order =
                     |key: &KeyRecord| (key.first_intent_at, key.proposal.receipt_id.clone());
                 order(a).cmp(&order(b))
             });
-            Ok((found, book.now))
+            Ok((found, page.now))
         })
     }
 
@@ -270,208 +288,30 @@ impl Ledger for MemoryStore {
         limit: usize,
     ) -> Result<Vec<LedgerEntry>, StoreError> {
         let limit = limit.min(PAGE_MAX);
-        Ok(self.look(|records| {
-            let Some(trail) = records.receipts.get(tenant) else {
-                return Vec::new();
-            };
-            let admitted = |entry: &&LedgerEntry| filter.admits(&entry.receipt);
-            match cursor {
-                Cursor::After(start) => trail
-                    .iter()
-                    .filter(|entry| entry.sequence > start)
-                    .filter(admitted)
-                    .take(limit)
-                    .cloned()
-                    .collect(),
-                Cursor::Before(end) => trail
-                    .iter()
-                    .rev()
-                    .filter(|entry| entry.sequence < end)
-                    .filter(admitted)
-                    .take(limit)
-                    .cloned()
-                    .collect(),
-            }
-        }))
+        let records = self.lock();
+        let Some(trail) = records.receipts.get(tenant) else {
+            return Ok(Vec::new());
+        };
+        let admitted = |entry: &&LedgerEntry| filter.admits(&entry.receipt);
+        let found: Vec<&LedgerEntry> = match cursor {
+            Cursor::After(start) => trail
+                .iter()
+                .filter(|entry| entry.sequence > start)
+                .filter(admitted)
+                .take(limit)
+                .collect(),
+            Cursor::Before(end) => trail
+                .iter()
+                .rev()
+                .filter(|entry| entry.sequence < end)
+                .filter(admitted)
+                .take(limit)
+                .collect(),
+        };
+        Ok(found.into_iter().cloned().collect())
     }
 
     async fn check(&self) -> Result<Vec<String>, StoreError> {
         Ok(Vec::new())
-    }
-}
-
-/// The records under the lock, with one reading of the clocks.
-struct MemoryBook<'a> {
-    records: &'a mut Records,
-    now: StoreTime,
-    stamp: Timestamp,
-}
-
-impl Book for MemoryBook<'_> {
-    type Error = Never;
-
-    fn now(&self) -> StoreTime {
-        self.now
-    }
-
-    fn stamp(&self) -> Timestamp {
-        self.stamp
-    }
-
-    fn key(&mut self, tenant: &TenantId, key: &IdempotencyKey) -> Result<Option<KeyRecord>, Never> {
-        let name = (tenant.clone(), key.clone());
-        Ok(self.records.keys.get(&name).cloned())
-    }
-
-    fn put_key(&mut self, record: &KeyRecord, _change: Change) -> Result<(), Never> {
-        let proposal = &record.proposal;
-        let name = (proposal.tenant_id.clone(), proposal.idempotency_key.clone());
-        self.records.keys.insert(name, record.clone());
-        Ok(())
-    }
-
-    fn entity(&mut self, tenant: &TenantId, entity: &EntityKey) -> Result<EntityRecord, Never> {
-        let name = (tenant.clone(), entity.clone());
-        Ok(self
-            .records
-            .entities
-            .get(&name)
-            .cloned()
-            .unwrap_or_default())
-    }
-
-    fn put_entity(
-        &mut self,
-        tenant: &TenantId,
-        entity: &EntityKey,
-        record: &EntityRecord,
-    ) -> Result<(), Never> {
-        let name = (tenant.clone(), entity.clone());
-        self.records.entities.insert(name, record.clone());
-        Ok(())
-    }
-
-    fn append(&mut self, receipt: &Receipt) -> Result<(), Never> {
-        let records = &mut *self.records;
-        if records.receipt_ids.insert(receipt.receipt_id.clone()) {
-            records.receipts_written += 1;
-            let trail = records
-                .receipts
-                .entry(receipt.tenant_id.clone())
-                .or_default();
-            trail.push(LedgerEntry {
-                sequence: records.receipts_written,
-                receipt: receipt.clone(),
-            });
-        }
-        Ok(())
-    }
-
-    fn first_waiter(
-        &mut self,
-        tenant: &TenantId,
-        entity: &EntityKey,
-    ) -> Result<Option<(Ticket, SessionId)>, Never> {
-        if self.records.waiters.is_empty() {
-            return Ok(None);
-        }
-        let queue = self.records.waiters.get(&(tenant.clone(), entity.clone()));
-        Ok(queue.and_then(|queue| {
-            queue
-                .iter()
-                .next()
-                .map(|(ticket, session)| (*ticket, *session))
-        }))
-    }
-
-    fn add_waiter(
-        &mut self,
-        tenant: &TenantId,
-        entity: &EntityKey,
-        session: SessionId,
-    ) -> Result<Ticket, Never> {
-        self.records.tickets_given += 1;
-        let ticket = Ticket(self.records.tickets_given);
-        let queue = self.records.waiters.entry((tenant.clone(), entity.clone()));
-        queue.or_default().insert(ticket, session);
-        Ok(ticket)
-    }
-
-    fn has_waiter(
-        &mut self,
-        tenant: &TenantId,
-        entity: &EntityKey,
-        ticket: Ticket,
-    ) -> Result<bool, Never> {
-        let queue = self.records.waiters.get(&(tenant.clone(), entity.clone()));
-        Ok(queue.is_some_and(|queue| queue.contains_key(&ticket)))
-    }
-
-    fn remove_waiter(
-        &mut self,
-        tenant: &TenantId,
-        entity: &EntityKey,
-        ticket: Ticket,
-    ) -> Result<(), Never> {
-        let name = (tenant.clone(), entity.clone());
-        if let Some(queue) = self.records.waiters.get_mut(&name) {
-            queue.remove(&ticket);
-            if queue.is_empty() {
-                self.records.waiters.remove(&name);
-            }
-        }
-        Ok(())
-    }
-
-    fn is_buried(&mut self, session: SessionId) -> Result<bool, Never> {
-        let found = self.records.sessions.get(&session);
-        Ok(found.is_none_or(|session| session.is_dead))
-    }
-
-    fn is_lifeless(&mut self, session: SessionId) -> Result<bool, Never> {
-        let found = self.records.sessions.get(&session);
-        Ok(found.is_none_or(|session| session.is_dead || session.alive_until < self.now))
-    }
-
-    fn lifeless_sessions(&mut self) -> Result<Vec<SessionId>, Never> {
-        let mut found: Vec<SessionId> = self
-            .records
-            .sessions
-            .iter()
-            .filter(|(_, session)| !session.is_dead && session.alive_until < self.now)
-            .map(|(session, _)| *session)
-            .collect();
-        found.sort();
-        Ok(found)
-    }
-
-    fn extend(&mut self, session: SessionId) -> Result<(), Never> {
-        if let Some(session) = self.records.sessions.get_mut(&session) {
-            session.alive_until = self.now.plus(session.lease);
-        }
-        Ok(())
-    }
-
-    fn bury(&mut self, session: SessionId) -> Result<(), Never> {
-        if let Some(session) = self.records.sessions.get_mut(&session) {
-            session.is_dead = true;
-        }
-        self.records.waiters.retain(|_, queue| {
-            queue.retain(|_, waiter| *waiter != session);
-            !queue.is_empty()
-        });
-        Ok(())
-    }
-
-    fn intents_of(&mut self, session: SessionId) -> Result<Vec<KeyRecord>, Never> {
-        let mut found: Vec<KeyRecord> = self
-            .records
-            .keys
-            .values()
-            .filter(|key| key.phase == Phase::Intent && key.session == session)
-            .cloned()
-            .collect();
-        found.sort_by(|a, b| a.proposal.receipt_id.cmp(&b.proposal.receipt_id));
-        Ok(found)
     }
 }
