@@ -68,6 +68,20 @@ pub struct ToolContract {
     pub secret_args: Vec<String>,
 }
 
+impl ToolContract {
+    /// A tool of that effect class that answers within 30 s, whose abandoned requests may land for
+    /// 30 s more, and whose doubts are held.
+    pub fn new(effect: EffectClass) -> Self {
+        Self {
+            effect,
+            timeout: Duration::from_secs(30),
+            max_land: Duration::from_secs(30),
+            on_unknown: OnUnknown::Hold,
+            secret_args: Vec::new(),
+        }
+    }
+}
+
 /// A registered tool: its contract, the shape of its arguments, and who runs it.
 #[derive(Debug, Clone)]
 pub struct Tool {
