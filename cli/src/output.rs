@@ -112,6 +112,45 @@ pub(crate) fn note(line: &str) {
     to_stderr(line);
 }
 
+/// A sentence after its mark (`  3  …`), broken between words where the terminal ends.
+pub(crate) fn point(mark: &str, sentence: &str) {
+    let mark = format!("  {mark}  ");
+    let indent = mark.chars().count();
+    let width = comfy_table::Table::new().use_stderr().width();
+    let room = width.map_or(usize::MAX, |width| {
+        usize::from(width).saturating_sub(indent)
+    });
+    let gap = " ".repeat(indent);
+    to_stderr(&format!(
+        "{mark}{}",
+        wrapped(sentence, room).join(&format!("\n{gap}"))
+    ));
+}
+
+/// Lines of at most `room` characters, broken at spaces; a longer word stays whole.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let mut lines: Vec<String> = vec![String::new()];
+    let mut used = 0;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        match lines.last_mut() {
+            Some(line) if line.is_empty() || used + 1 + length <= room => {
+                if !line.is_empty() {
+                    line.push(' ');
+                    used += 1;
+                }
+                line.push_str(word);
+                used += length;
+            }
+            _ => {
+                lines.push(word.to_owned());
+                used = length;
+            }
+        }
+    }
+    lines
+}
+
 /// Something that is not wrong but surely not meant.
 pub(crate) fn warn(line: &str) {
     to_stderr(&format!("{} {line}", "warning:".yellow().bold()));
@@ -245,6 +284,13 @@ mod tests {
         assert_eq!(text, r#"{"a":"x\u009by\u202e\u007fz\udb40\udc01é"}"#);
         let back: serde_json::Value = serde_json::from_str(&text).expect("reads");
         assert_eq!(back, value);
+    }
+
+    #[test]
+    fn a_sentence_is_broken_between_words() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("unbreakable a b", 4), ["unbreakable", "a b"]);
+        assert_eq!(wrapped("", 4), [""]);
     }
 
     #[test]

@@ -13,6 +13,9 @@ const GAP: u16 = 2;
 /// From this width on, ids are shown whole.
 const WIDE: u16 = 150;
 
+/// How much of an id is shown where it does not fit, and the least that `receipts show` takes.
+pub(crate) const ID_END: usize = 6;
+
 /// A column: its title, and the narrowest it may become (`None`: as wide as its widest cell).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column {
@@ -157,11 +160,17 @@ pub(crate) fn receipt_id(id: &str, width: Option<u16>) -> String {
     if width.is_none_or(|width| width >= WIDE) {
         return id.to_owned();
     }
-    let start = id.char_indices().rev().nth(7).map_or(0, |(at, _)| at);
-    if start == 0 {
+    let end = id_end(id);
+    if end == id {
         return id.to_owned();
     }
-    format!("…{}", id.get(start..).unwrap_or(id))
+    format!("…{end}")
+}
+
+/// The last characters of an id: enough to tell receipts of one project apart.
+pub(crate) fn id_end(id: &str) -> &str {
+    let last = id.char_indices().rev().nth(ID_END - 1);
+    last.and_then(|(at, _)| id.get(at..)).unwrap_or(id)
 }
 
 #[cfg(test)]
@@ -213,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_short_id_is_its_end() {
-        assert_eq!(receipt_id("rc_0123456789abcdef", Some(80)), "…89abcdef");
+        assert_eq!(receipt_id("rc_0123456789abcdef", Some(80)), "…abcdef");
         assert_eq!(
             receipt_id("rc_0123456789abcdef", Some(200)),
             "rc_0123456789abcdef"

@@ -16,14 +16,14 @@ use crate::compose;
 use crate::exit::Exit;
 use crate::output::{self, JsonLines, data, next, note, shown};
 use crate::project::Project;
+use crate::table::{ID_END, id_end};
 
 pub(crate) use show::{Block, table};
 
 /// How often `tail --follow` looks.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(500);
 
-/// The shortest end of an id that `show` takes, and how far back it looks for it.
-const ID_END_MIN: usize = 6;
+/// How far back `show` looks for the end of an id.
 const ID_END_SEARCH_MAX: usize = 50_000;
 
 /// The trail of one tenant.
@@ -136,13 +136,13 @@ async fn list(
         return Ok(Exit::Ok);
     };
     data(&table(&receipts))?;
-    let id = &newest.receipt_id;
+    let id = id_end(&newest.receipt_id);
     note("");
     next(
         &trail
             .project
             .command(&format!("receipts show {}", shown(id)), whose),
-        "all of the newest",
+        "the newest, all of it",
     );
     Ok(Exit::Ok)
 }
@@ -157,7 +157,7 @@ async fn find(trail: &Trail, id: &str) -> Result<Receipt> {
         return Ok(entry.receipt);
     }
     let end = id.trim_start_matches('…');
-    if end.len() < ID_END_MIN {
+    if end.len() < ID_END {
         bail!(
             "no receipt `{}` of tenant `{}`",
             shown(id),

@@ -194,7 +194,7 @@ fn tell(
         output::json(&executed.results.concat(), true)?;
     } else {
         show::tables(parts, jobs, &endings)?;
-        show::summary(&endings, spent);
+        show::summary(parts, &endings, spent);
         hints::tell(args, project, parts, jobs, &endings);
     }
     let exit = exit_of(&endings);

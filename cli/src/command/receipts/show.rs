@@ -10,30 +10,43 @@ use crate::output::{json_text, shown};
 use crate::table::{Column, Table, Text, receipt_id, terminal_width};
 use crate::words::moment;
 
+/// Below this width the operator and the year are left out.
+const OPERATOR_WIDTH_MIN: u16 = 110;
+
 /// Receipts as a table.
 pub(crate) fn table(receipts: &[Receipt]) -> String {
     let width = terminal_width();
-    let mut table = Table::new(&[
-        Column::yielding("time", 11),
+    let narrow = width.is_some_and(|width| width < OPERATOR_WIDTH_MIN);
+    let mut columns = vec![
+        Column::fixed("time"),
         Column::fixed("decision"),
         Column::yielding("outcome", 12),
-        Column::yielding("operator", 9),
-        Column::yielding("tool", 10),
-        Column::yielding("key", 16),
-        Column::fixed("receipt"),
-    ]);
+        Column::yielding("key", 14),
+        Column::yielding("tool", 8),
+    ];
+    columns.extend((!narrow).then_some(Column::yielding("operator", 9)));
+    columns.push(Column::fixed("receipt"));
+    let mut table = Table::new(&columns);
     for receipt in receipts {
-        table.row([
-            Text::plain(&moment(receipt.settled_at)),
+        let time = moment(receipt.settled_at);
+        let time = if narrow { without_year(&time) } else { &time };
+        let mut cells = vec![
+            Text::plain(time),
             receipt.decision.map_or_else(|| Text::plain("-"), decision),
             outcome(receipt),
-            Text::plain(receipt.operator.as_ref().map_or("-", |name| name.as_str())),
-            Text::plain(&tool(receipt)),
             Text::plain(&receipt.idempotency_key),
-            Text::plain(&receipt_id(&receipt.receipt_id, width)),
-        ]);
+            Text::plain(&tool(receipt)),
+        ];
+        let operator = receipt.operator.as_ref().map_or("-", |name| name.as_str());
+        cells.extend((!narrow).then(|| Text::plain(operator)));
+        cells.push(Text::plain(&receipt_id(&receipt.receipt_id, width)));
+        table.row(cells);
     }
     table.render(width)
+}
+
+fn without_year(time: &str) -> &str {
+    time.split_once('-').map_or(time, |(_, rest)| rest)
 }
 
 /// One receipt on one line.

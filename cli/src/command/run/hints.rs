@@ -1,6 +1,4 @@
-//! What to do about what did not go well: one line per kind of trouble, and the command to type.
-
-use std::collections::BTreeMap;
+//! What to do about what did not go well: one line per cause, and the command to type next.
 
 use operators_kernel::{EffectClass, Reason, ToolRegistry as _};
 use operators_policies::{Explanation, Policy};
@@ -10,11 +8,11 @@ use crate::command::run::Job;
 use crate::command::run::ending::Ending;
 use crate::command::run::show::explanation;
 use crate::compose::Parts;
-use crate::output::{next, note, quoted, shown};
+use crate::output::{next, note, point, quoted, shown};
 use crate::project::Project;
 
-/// How many doubts get a line of their own.
-const DOUBTS_TOLD_MAX: usize = 3;
+/// How many causes of trouble get a line of their own; `--json` has them all.
+const CAUSES_MAX: usize = 10;
 
 pub(crate) fn tell(
     args: &RunArgs,
@@ -23,36 +21,27 @@ pub(crate) fn tell(
     jobs: &[Job],
     endings: &[Vec<Ending<'_>>],
 ) {
-    refusals(project, parts, jobs, endings);
-    let all = || endings.iter().flatten();
-    if all().any(|ending| ending.reason == Some(Reason::Failed)) {
-        note("failed actions left their key free: mend the cause and run again");
-    }
-    let doubts: Vec<&Ending<'_>> = all()
-        .filter(|ending| ending.reason == Some(Reason::InDoubt))
-        .collect();
-    for doubt in doubts.iter().take(DOUBTS_TOLD_MAX) {
-        note(&doubt_told(parts, doubt));
-    }
-    let held = all().any(|ending| ending.reason == Some(Reason::EntityInDoubt));
+    troubles(project, parts, jobs, endings);
+    let with = |reason: Reason| {
+        let mut all = endings.iter().flatten();
+        all.find(|ending| ending.reason == Some(reason))
+    };
     note("");
     note("next:");
-    if let Some(doubt) = doubts.first() {
+    if let Some(doubt) = with(Reason::InDoubt) {
         let key = doubt.action.idempotency_key.as_str();
         // Always in quotes: it is there to be copied and changed.
         let key = match quoted(key) {
             plain if plain == key => format!("'{key}'"),
             quoted => quoted,
         };
+        let resolve = format!("doubts resolve {key} --applied --because '…'");
         next(&project.command("doubts list", &args.whose), "");
         next(
-            &project.command(
-                &format!("doubts resolve {key} --applied --because '…'"),
-                &args.whose,
-            ),
+            &project.command(&resolve, &args.whose),
             "or --not-applied, --write-off",
         );
-    } else if held {
+    } else if with(Reason::EntityInDoubt).is_some() {
         next(
             &project.command("doubts list", &args.whose),
             "what holds the entity",
@@ -65,41 +54,76 @@ pub(crate) fn tell(
     }
 }
 
-fn doubt_told(parts: &Parts, doubt: &Ending<'_>) -> String {
-    let action = doubt.action;
-    let tool = parts.registry.tool(&action.connector, &action.tool);
-    let way_out = match tool.map(|tool| tool.contract.effect) {
-        Some(EffectClass::Keyed { .. }) => {
-            "running again re-sends it with the same key, which the vendor honours"
-        }
-        Some(EffectClass::Idempotent) => "running again re-sends it, which is harmless",
-        Some(EffectClass::Probeable) => "running again asks the connector whether it happened",
-        Some(EffectClass::Opaque | EffectClass::Read) | None => {
-            "find out at the vendor whether it happened, then say so"
-        }
-    };
-    format!(
-        "`{}` is in doubt and `{}` is held: {way_out}",
-        shown(&action.idempotency_key),
-        shown(&action.entity_key)
-    )
-}
-
-/// What trust refused, one line per cause, with the file to edit.
-fn refusals(project: &Project, parts: &Parts, jobs: &[Job], endings: &[Vec<Ending<'_>>]) {
-    let mut causes: BTreeMap<String, usize> = BTreeMap::new();
+/// What did not go well, one line per cause, with the numbers of the actions it stopped.
+fn troubles(project: &Project, parts: &Parts, jobs: &[Job], endings: &[Vec<Ending<'_>>]) {
+    let mut causes: Vec<(String, Vec<String>)> = Vec::new();
     for (job, endings) in jobs.iter().zip(endings) {
         for (index, ending) in endings.iter().enumerate() {
-            let Some(explained) = explanation(parts, job, index, ending) else {
+            if ending.ok {
                 continue;
+            }
+            let number = match &job.context.operator {
+                Some(name) if jobs.len() > 1 => format!("{name} {}", index + 1),
+                _ => (index + 1).to_string(),
             };
-            *causes
-                .entry(cause(project, parts, job, ending, &explained))
-                .or_default() += 1;
+            let cause = match explanation(parts, job, index, ending) {
+                Some(explained) => cause(project, parts, job, ending, &explained),
+                None => trouble(parts, ending),
+            };
+            match causes.iter_mut().find(|(known, _)| *known == cause) {
+                Some((_, numbers)) => numbers.push(number),
+                None => causes.push((cause, vec![number])),
+            }
         }
     }
-    for (cause, count) in causes {
-        note(&format!("{count} blocked: {cause}"));
+    for (cause, numbers) in causes.iter().take(CAUSES_MAX) {
+        point(&brief_list(numbers), cause);
+    }
+    if causes.len() > CAUSES_MAX {
+        note(&format!(
+            "  … and {} causes more",
+            causes.len() - CAUSES_MAX
+        ));
+    }
+}
+
+/// The first few, and how many more.
+fn brief_list(numbers: &[String]) -> String {
+    match numbers {
+        [first, second, third, _, rest @ ..] => {
+            format!("{first}, {second}, {third} and {} more", rest.len() + 1)
+        }
+        few => few.join(", "),
+    }
+}
+
+/// What is wrong, and the way out.
+fn trouble(parts: &Parts, ending: &Ending<'_>) -> String {
+    let error = shown(ending.error.unwrap_or_default());
+    match ending.reason {
+        Some(Reason::Failed) => format!("failed: {error}; the key is free, run again"),
+        Some(Reason::InDoubt) => format!("in doubt: {error}; {}", way_out(parts, ending)),
+        Some(Reason::Conflict) => format!(
+            "{error} ({}); say the same as before, or use another key",
+            shown(&ending.conflict.join(", "))
+        ),
+        _ => error,
+    }
+}
+
+/// How a doubt about this tool ends.
+fn way_out(parts: &Parts, doubt: &Ending<'_>) -> &'static str {
+    let action = doubt.action;
+    let tool = parts.registry.tool(&action.connector, &action.tool);
+    match tool.map(|tool| tool.contract.effect) {
+        Some(EffectClass::Keyed { .. }) => {
+            "run again: it is re-sent with the same key, which the vendor honours"
+        }
+        Some(EffectClass::Idempotent) => "run again: it is re-sent, which is harmless",
+        Some(EffectClass::Probeable) => "run again: the connector is asked whether it happened",
+        Some(EffectClass::Opaque | EffectClass::Read) | None => {
+            "find out at the vendor whether it happened, and say so"
+        }
     }
 }
 
@@ -120,16 +144,16 @@ fn cause(
             .find(|candidate| candidate.reference() == policy)
             .and_then(|candidate| rule_place(candidate, rule));
         let file = file.unwrap_or_else(|| shown(&policy.name));
-        let because = because.map(|because| format!(", {because}"));
+        let because = because.map(|because| format!(": {because}"));
         return format!(
-            "rule `{}` ({file}){}",
+            "blocked by rule `{}` ({file}){}",
             shown(rule),
             because.unwrap_or_default()
         );
     }
     let because = because.unwrap_or_else(|| "no rule matched".to_owned());
     let file = file_to_edit(project, parts, job, ending);
-    format!("{because}; to let it run, edit {file}")
+    format!("blocked: {because}; to let it run, edit {file}")
 }
 
 fn rule_place(policy: &Policy, rule: &str) -> Option<String> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use comfy_table::Color;
-use operators_kernel::{Clock, Disposition, Reason, ReceiptOutcome, TrustQuestion};
+use operators_kernel::{Clock, Disposition, EffectClass, Reason, ToolRegistry as _, TrustQuestion};
 use operators_policies::Explanation;
 use serde_json::Value;
 
@@ -178,20 +178,12 @@ fn brief(result: &Value) -> String {
 }
 
 /// How many of each, in the words of the receipts.
-pub(crate) fn summary(endings: &[Vec<Ending<'_>>], spent: Duration) {
+pub(crate) fn summary(parts: &Parts, endings: &[Vec<Ending<'_>>], spent: Duration) {
     let all: Vec<&Ending<'_>> = endings.iter().flatten().collect();
-    let outcomes = [
-        (ReceiptOutcome::Applied, "applied"),
-        (ReceiptOutcome::Deduplicated, "deduplicated"),
-        (ReceiptOutcome::Refused, "refused"),
-        (ReceiptOutcome::Failed, "failed"),
-        (ReceiptOutcome::InDoubt, "in doubt"),
-    ];
-    let counts = outcomes.map(|(outcome, word)| {
-        let count = all
-            .iter()
-            .filter(|ending| outcome_of(ending) == outcome)
-            .count();
+    let words = all.iter().map(|ending| word(parts, ending));
+    let words: Vec<&str> = words.collect();
+    let counts = SUMMARY_WORDS.map(|word| {
+        let count = words.iter().filter(|counted| **counted == word).count();
         (count > 0).then(|| format!("{count} {word}"))
     });
     let counts: Vec<String> = counts.into_iter().flatten().collect();
@@ -201,7 +193,7 @@ pub(crate) fn summary(endings: &[Vec<Ending<'_>>], spent: Duration) {
         .count();
     let raised = match raised {
         0 => String::new(),
-        raised => format!(" ({raised} by ALERT: look at it)"),
+        raised => format!("; {raised} raised by ALERT"),
     };
     note("");
     note(&format!(
@@ -219,18 +211,14 @@ pub(crate) fn summary(endings: &[Vec<Ending<'_>>], spent: Duration) {
 /// The same, of what would happen.
 pub(crate) fn dry_summary(endings: &[Vec<Ending<'_>>]) {
     let all: Vec<&Ending<'_>> = endings.iter().flatten().collect();
-    let count = |wanted: ReceiptOutcome| {
-        all.iter()
-            .filter(|ending| outcome_of(ending) == wanted)
-            .count()
-    };
+    let count = |fits: fn(&Ending<'_>) -> bool| all.iter().filter(|ending| fits(ending)).count();
     note("");
     note(&format!(
         "{}, dry run: {} would be sent, {} deduplicated, {} refused; nothing was invoked or written",
         actions(all.len()),
-        count(ReceiptOutcome::Applied),
-        count(ReceiptOutcome::Deduplicated),
-        all.iter().filter(|ending| !ending.ok).count(),
+        count(|ending| ending.ok && ending.decision != Disposition::Dedup),
+        count(|ending| ending.decision == Disposition::Dedup),
+        count(|ending| !ending.ok),
     ));
 }
 
@@ -238,13 +226,26 @@ fn actions(count: usize) -> String {
     format!("{count} action{}", if count == 1 { "" } else { "s" })
 }
 
-fn outcome_of(ending: &Ending<'_>) -> ReceiptOutcome {
+/// What the summary counts, in this order.
+const SUMMARY_WORDS: [&str; 6] = [
+    "applied",
+    "read",
+    "deduplicated",
+    "refused",
+    "failed",
+    "in doubt",
+];
+
+fn word(parts: &Parts, ending: &Ending<'_>) -> &'static str {
+    let action = ending.action;
+    let tool = || parts.registry.tool(&action.connector, &action.tool);
     match (ending.reason, ending.decision) {
-        (None, Disposition::Dedup) => ReceiptOutcome::Deduplicated,
-        (None, _) => ReceiptOutcome::Applied,
-        (Some(_), Disposition::Block) => ReceiptOutcome::Refused,
-        (Some(Reason::InDoubt), _) => ReceiptOutcome::InDoubt,
-        (Some(_), _) => ReceiptOutcome::Failed,
+        (None, Disposition::Dedup) => "deduplicated",
+        (None, _) if tool().is_some_and(|tool| tool.contract.effect == EffectClass::Read) => "read",
+        (None, _) => "applied",
+        (Some(_), Disposition::Block) => "refused",
+        (Some(Reason::InDoubt), _) => "in doubt",
+        (Some(_), _) => "failed",
     }
 }
 
