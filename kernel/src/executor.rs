@@ -1,121 +1,22 @@
 //! The order of the gates, top to bottom, and the task that owns the work.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dashmap::DashMap;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
-use crate::action::{ActionResult, ExecutionPlan, PlannedAction};
-use crate::clock::{Clock, IdKind};
-use crate::connector::ToolRegistry;
-use crate::durable::DurableExec;
-use crate::envelope::EventEnvelope;
+use crate::action::{ActionResult, ExecutionPlan, PlannedAction, Reason};
 use crate::error::{ExecError, RunError};
 use crate::gates::{Claiming, Reply, Turn};
 use crate::kernel::Kernel;
-use crate::key::{OperatorName, TenantId};
+use crate::key::OperatorName;
 use crate::keyless::Keyless;
 use crate::lease::Lease;
 use crate::proposed::Proposed;
+use crate::setup::{OnFailure, Progress, RunContext, Seams, Settings};
 use crate::single_flight::Flights;
-use crate::trust::TrustPolicy;
-
-/// Waiters on one entity before new ones are refused: far above an honest burst, far below what a
-/// runaway loop would hold in memory.
-pub const WAITERS_MAX: usize = 1_024;
-
-/// How long a store may fail before a caller is told. Long enough for a restart, short enough for
-/// a person.
-const STORE_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Everything the executor reaches the world through. A forgotten seam does not compile.
-#[derive(Debug, Clone)]
-pub struct Seams {
-    /// What is remembered.
-    pub durable: Arc<dyn DurableExec>,
-    /// What can be reached.
-    pub connectors: Arc<dyn ToolRegistry>,
-    /// What may run.
-    pub policy: Arc<dyn TrustPolicy>,
-    /// Time and ids.
-    pub clock: Arc<dyn Clock>,
-}
-
-/// The bounds an executor keeps.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The name of this process in the store's list of sessions.
-    pub node: String,
-    /// How long the store waits for a sign of life before this process counts as dead.
-    pub lease: Duration,
-    /// Waiters on one entity before new ones are refused.
-    pub waiters_max: usize,
-    /// How long the store may fail before a caller is told.
-    pub store_patience: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            node: "operators".to_owned(),
-            lease: Duration::from_secs(30),
-            waiters_max: WAITERS_MAX,
-            store_patience: STORE_PATIENCE,
-        }
-    }
-}
-
-/// On whose behalf, and in which thread, a plan runs. One per plan.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RunContext {
-    /// Whose plan it is.
-    pub tenant: TenantId,
-    /// Who proposes it.
-    pub operator: Option<OperatorName>,
-    /// The event behind it.
-    pub event: Option<EventEnvelope>,
-    /// The run.
-    pub run_id: String,
-    /// The plan.
-    pub plan_id: String,
-    /// The thread through sense, reason and act.
-    pub correlation_id: String,
-}
-
-impl RunContext {
-    /// A fresh run of a fresh plan, for `tenant`, proposed by nobody in particular.
-    pub fn new(clock: &dyn Clock, tenant: TenantId) -> Self {
-        Self {
-            tenant,
-            operator: None,
-            event: None,
-            run_id: clock.id(IdKind::Run),
-            plan_id: clock.id(IdKind::Plan),
-            correlation_id: clock.id(IdKind::Correlation),
-        }
-    }
-}
-
-/// What to do after an action that is not ok.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnFailure {
-    /// Go on with the next action.
-    #[default]
-    Continue,
-    /// Leave the rest of the plan unproposed.
-    Stop,
-}
-
-/// Something a watcher of a run may want to show.
-#[derive(Debug, Clone, Copy)]
-pub enum Progress<'a> {
-    /// The action at this index begins.
-    Begins(usize, &'a PlannedAction),
-    /// The action at this index ended.
-    Ended(usize, &'a ActionResult),
-}
 
 /// Disposes of plans: one action at a time per entity, at most one effect per key, only what trust
 /// allows, a receipt for everything.
@@ -195,6 +96,28 @@ impl DeterministicExecutor {
         context: &RunContext,
         action: PlannedAction,
     ) -> Result<ActionResult, ExecError> {
+        let span = span_of(context, &action);
+        let outcome = self
+            .through_the_gates(context, action)
+            .instrument(span.clone())
+            .await;
+        span.in_scope(|| match &outcome {
+            Ok(result) => {
+                span.record("attempt", result.attempt);
+                span.record("decision", result.decision.as_str());
+                let reason = result.reason.map(Reason::as_str);
+                tracing::info!(ok = result.ok, reason, receipt_id = %result.receipt_id, "disposed");
+            }
+            Err(error) => tracing::warn!(%error, "not disposed"),
+        });
+        outcome
+    }
+
+    async fn through_the_gates(
+        &self,
+        context: &RunContext,
+        action: PlannedAction,
+    ) -> Result<ActionResult, ExecError> {
         let kernel = &self.kernel;
         let lane = (context.tenant.clone(), action.entity_key.clone());
         let is_read = kernel.is_read(&action);
@@ -240,6 +163,21 @@ impl Drop for DeterministicExecutor {
     }
 }
 
+/// Who, what and on what; never arguments or results.
+fn span_of(context: &RunContext, action: &PlannedAction) -> tracing::Span {
+    tracing::info_span!(
+        "action",
+        tenant = %context.tenant,
+        operator = context.operator.as_ref().map(OperatorName::as_str),
+        event_id = context.event.as_ref().map(|event| event.event_id.as_str()),
+        entity_key = %action.entity_key,
+        dedupe_key = %action.idempotency_key,
+        route = %format_args!("{}:{}", action.connector, action.tool),
+        attempt = tracing::field::Empty,
+        decision = tracing::field::Empty,
+    )
+}
+
 enum Step {
     Read(Box<Keyless>),
     Act(Box<Turn>),
@@ -272,7 +210,7 @@ where
 {
     let (sender, receiver) = oneshot::channel();
     let span = tracing::Span::current();
-    let future = tracing::Instrument::instrument(work(Reply::new(sender)), span);
+    let future = work(Reply::new(sender)).instrument(span);
     #[expect(
         clippy::disallowed_methods,
         reason = "the one task that owns an action; its end is awaited through the reply"

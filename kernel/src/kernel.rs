@@ -11,12 +11,12 @@ use crate::durable::{
     Claim, ClaimAnswer, SettleAnswer, SettledOutcome, Settlement, StoreError, Ticket,
 };
 use crate::error::ExecError;
-use crate::executor::{Seams, Settings};
 use crate::key::{EntityKey, TenantId};
 use crate::lease::Lease;
 use crate::receipt::Receipt;
 use crate::redact::RedactionKey;
 use crate::reply::Reply;
+use crate::setup::{Seams, Settings};
 use crate::single_flight::Flights;
 
 /// The pauses between tries of a store that fails, and the longest of them.

@@ -27,6 +27,7 @@ mod redact;
 mod rehearse;
 mod reply;
 mod secret;
+mod setup;
 mod single_flight;
 mod trust;
 
@@ -46,9 +47,7 @@ pub use durable::{
 };
 pub use envelope::{EventEnvelope, dotted_matches};
 pub use error::{ExecError, RunError};
-pub use executor::{
-    DeterministicExecutor, OnFailure, Progress, RunContext, Seams, Settings, WAITERS_MAX,
-};
+pub use executor::DeterministicExecutor;
 pub use key::{
     ConnectorName, EntityKey, IdempotencyKey, IdentifierError, KEY_BYTES_MAX, NAME_BYTES_MAX,
     OperatorName, TenantId, ToolName,
@@ -60,4 +59,5 @@ pub use receipt::{
 pub use redact::RedactionKey;
 pub use rehearse::{Forecast, forecast};
 pub use secret::{Secret, SecretError, SecretStore};
+pub use setup::{OnFailure, Progress, RunContext, Seams, Settings, WAITERS_MAX};
 pub use trust::{PolicyRef, Ruling, TrustDecision, TrustPolicy, TrustQuestion};

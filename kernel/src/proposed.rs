@@ -15,11 +15,11 @@ use crate::connector::{
 };
 use crate::durable::{Claim, Clearance, Fingerprint, OnDoubt, SessionId, SettledOutcome};
 use crate::error::ExecError;
-use crate::executor::{RunContext, Seams};
 use crate::json;
 use crate::life;
 use crate::receipt::{Proposal, ReceiptAction};
 use crate::redact::{Redaction, RedactionKey};
+use crate::setup::{RunContext, Seams};
 use crate::trust::{Ruling, TrustDecision, TrustPolicy, TrustQuestion};
 
 /// A proposal before any gate: looked up, with its secrets found.

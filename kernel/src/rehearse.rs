@@ -12,10 +12,10 @@ use crate::action::{
 };
 use crate::durable::{ClaimAnswer, OnDoubt, SessionId};
 use crate::error::ExecError;
-use crate::executor::{RunContext, Seams};
 use crate::key::EntityKey;
 use crate::life::{self, ClaimStep, EntityRecord, KeyRecord, Phase, Turn};
 use crate::proposed::{Case, Proposed};
+use crate::setup::{RunContext, Seams};
 use crate::trust::TrustDecision;
 
 /// What an action would become.
