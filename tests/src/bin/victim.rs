@@ -1,1 +1,129 @@
-fn main() {}
+//! A process to kill: an executor on a real store with real connectors, driven by its arguments.
+//!
+//! Prints a [`Line`] for everything that happens, before the next thing does. Where it dies is said
+//! by `--crash POINT:N`, where it freezes by `--freeze POINT:N`; both happen in wrappers around the
+//! seams, never inside the product.
+
+#[path = "victim/crashing.rs"]
+mod crashing;
+#[path = "victim/exec.rs"]
+mod exec;
+#[path = "victim/options.rs"]
+mod options;
+#[path = "victim/world.rs"]
+mod world;
+
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use operators_kernel::{
+    Clock, DeterministicExecutor, DurableExec, ExecError, PlannedAction, RunContext, Seams,
+    Settings, TenantId,
+};
+use operators_seams::SystemClock;
+use operators_tests::fakes::AllowAll;
+use operators_tests::history::{Line, open_store};
+
+use crashing::{CrashingPolicy, Point, Wires};
+use exec::CrashingExec;
+use options::Options;
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    let options = Options::parse(std::env::args().skip(1));
+    let go = watch_the_test();
+    let wires = Arc::new(Wires::new(&options));
+    let store = open_store(&options.store).expect("the store opens");
+    let durable: Arc<dyn DurableExec> = Arc::new(CrashingExec::new(store, Arc::clone(&wires)));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let seams = Seams {
+        durable,
+        connectors: Arc::new(world::registry(&options, &wires)),
+        policy: Arc::new(CrashingPolicy::new(AllowAll, Arc::clone(&wires))),
+        clock: Arc::clone(&clock),
+    };
+    let settings = Settings {
+        node: options.process.clone(),
+        lease: options.lease,
+        ..Settings::default()
+    };
+    let tenant = TenantId::parse(&options.tenant).expect("a valid tenant");
+    let run = RunContext::new(&*clock, tenant);
+    let actions = options.actions();
+    let executor = DeterministicExecutor::start(seams, settings)
+        .await
+        .expect("starts");
+    say(&Line::Ready);
+    if options.waits {
+        go.recv().expect("the test says go");
+    }
+    let victim = Arc::new(Victim {
+        executor,
+        run,
+        wires,
+    });
+    if options.at_once {
+        let tasks: Vec<_> = actions
+            .into_iter()
+            .map(|action| tokio::spawn(propose(Arc::clone(&victim), action)))
+            .collect();
+        for task in tasks {
+            task.await.expect("a proposal does not panic");
+        }
+    } else {
+        for action in actions {
+            propose(Arc::clone(&victim), action).await;
+        }
+    }
+    let victim = Arc::into_inner(victim).expect("nobody else runs");
+    assert_eq!(victim.executor.entities_in_flight(), 0, "at rest");
+    victim.executor.stop().await.expect("stops");
+}
+
+struct Victim {
+    executor: DeterministicExecutor,
+    run: RunContext,
+    wires: Arc<Wires>,
+}
+
+async fn propose(victim: Arc<Victim>, action: PlannedAction) {
+    victim.wires.pass(Point::AfterParse);
+    match victim.executor.run_action(&victim.run, action).await {
+        Ok(result) => {
+            victim.wires.pass(Point::BeforeReply);
+            say(&Line::Result(Box::new(result)));
+        }
+        Err(error @ (ExecError::Store(_) | ExecError::NotRecorded { .. })) => {
+            say(&Line::Error(error.to_string()));
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Prints a line in one write: a line is there as a whole or not at all, whatever dies next.
+fn say(line: &Line) {
+    let mut text = serde_json::to_string(line).expect("a line is JSON");
+    text.push('\n');
+    let mut stdout = std::io::stdout().lock();
+    // A test that went away is no reason to stop; its end of the input is.
+    if stdout.write_all(text.as_bytes()).is_ok() {
+        drop(stdout.flush());
+    }
+}
+
+/// Ends this process with its test; hands on the test's `go`.
+fn watch_the_test() -> Receiver<()> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            match line {
+                Ok(line) if line == "go" => drop(sender.send(())),
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        std::process::exit(3);
+    });
+    receiver
+}

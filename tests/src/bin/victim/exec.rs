@@ -1,0 +1,206 @@
+//! A store with places to die around its calls.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use operators_kernel::life::KeyRecord;
+use operators_kernel::{
+    Beat, Claim, ClaimAnswer, Cursor, DurableExec, EntityKey, Forget, ForgetAnswer, Glimpse,
+    IdempotencyKey, Ledger, LedgerEntry, Receipt, ReceiptFilter, RedactionKey, Resolution,
+    ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, StoreTime, TenantId, Ticket,
+};
+use operators_tests::history::{Line, QueuedAt};
+
+use crate::crashing::{Point, Wires};
+use crate::say;
+
+/// A store with places to die around its calls; it also tells the test what it was asked.
+#[derive(Debug)]
+pub struct CrashingExec {
+    inner: Arc<dyn DurableExec>,
+    wires: Arc<Wires>,
+    proposed: Mutex<BTreeSet<String>>,
+}
+
+impl CrashingExec {
+    /// Wraps a store.
+    pub fn new(inner: Arc<dyn DurableExec>, wires: Arc<Wires>) -> Self {
+        Self {
+            inner,
+            wires,
+            proposed: Mutex::default(),
+        }
+    }
+
+    fn tell_proposed(&self, claims: &[Claim]) {
+        for claim in claims {
+            let id = &claim.proposal.receipt_id;
+            if self.proposed.lock().expect("proposed").insert(id.clone()) {
+                say(&Line::Proposed(id.clone()));
+            }
+        }
+    }
+
+    fn tell_answered(asked: &[Claim], answers: &[ClaimAnswer]) {
+        for (claim, answer) in asked.iter().zip(answers) {
+            let proposal = &claim.proposal;
+            match answer {
+                ClaimAnswer::Wait(ticket) if claim.ticket != Some(*ticket) => {
+                    say(&Line::Ticket(QueuedAt {
+                        receipt_id: proposal.receipt_id.clone(),
+                        key: proposal.idempotency_key.to_string(),
+                        entity: proposal.entity_key.to_string(),
+                        ticket: ticket.0,
+                    }));
+                }
+                ClaimAnswer::Wait(_) | ClaimAnswer::Probe(_) => {}
+                ClaimAnswer::Claimed(_)
+                | ClaimAnswer::Duplicate { .. }
+                | ClaimAnswer::Refused { .. } => say(&Line::Answered(proposal.receipt_id.clone())),
+            }
+        }
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl DurableExec for CrashingExec {
+    async fn open_session(&self, node: &str, lease: Duration) -> Result<SessionId, StoreError> {
+        self.inner.open_session(node, lease).await
+    }
+
+    async fn heartbeat(&self, session: SessionId) -> Result<Beat, StoreError> {
+        let beating = self.inner.heartbeat(session);
+        self.wires
+            .pass_during(Point::DuringHeartbeat, beating)
+            .await
+    }
+
+    async fn close_session(&self, session: SessionId) -> Result<(), StoreError> {
+        self.inner.close_session(session).await
+    }
+
+    async fn claim(
+        &self,
+        tenant: &TenantId,
+        claims: Vec<Claim>,
+    ) -> Result<Vec<ClaimAnswer>, StoreError> {
+        self.tell_proposed(&claims);
+        self.wires.pass(Point::BeforeClaim);
+        let claiming = self.inner.claim(tenant, claims.clone());
+        let claiming = self.wires.pass_during(Point::DuringClaim, claiming);
+        let answers = self.wires.pass_inside(Point::InsideClaim, claiming).await?;
+        Self::tell_answered(&claims, &answers);
+        if answers
+            .iter()
+            .any(|answer| matches!(answer, ClaimAnswer::Claimed(_)))
+        {
+            self.wires.pass(Point::AfterClaim);
+        }
+        Ok(answers)
+    }
+
+    async fn settle(
+        &self,
+        tenant: &TenantId,
+        settlements: Vec<Settlement>,
+    ) -> Result<Vec<SettleAnswer>, StoreError> {
+        self.wires.pass(Point::BeforeSettle);
+        let settling = self.inner.settle(tenant, settlements);
+        let settling = self.wires.pass_during(Point::DuringSettle, settling);
+        let answers = self
+            .wires
+            .pass_inside(Point::InsideSettle, settling)
+            .await?;
+        self.wires.pass(Point::AfterSettle);
+        Ok(answers)
+    }
+
+    async fn record(&self, tenant: &TenantId, receipts: Vec<Receipt>) -> Result<(), StoreError> {
+        self.inner.record(tenant, receipts).await
+    }
+
+    async fn pass(
+        &self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        session: SessionId,
+        ticket: Option<Ticket>,
+    ) -> Result<Option<Ticket>, StoreError> {
+        self.inner.pass(tenant, entity, session, ticket).await
+    }
+
+    async fn wait(&self, tenant: &TenantId, entity: &EntityKey, ticket: Ticket, asked: u32) {
+        self.inner.wait(tenant, entity, ticket, asked).await;
+    }
+
+    async fn leave(
+        &self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        ticket: Ticket,
+    ) -> Result<(), StoreError> {
+        self.inner.leave(tenant, entity, ticket).await
+    }
+
+    async fn resolve(
+        &self,
+        tenant: &TenantId,
+        resolution: Resolution,
+    ) -> Result<ResolveAnswer, StoreError> {
+        self.inner.resolve(tenant, resolution).await
+    }
+
+    async fn forget(&self, tenant: &TenantId, forget: Forget) -> Result<ForgetAnswer, StoreError> {
+        self.inner.forget(tenant, forget).await
+    }
+
+    async fn redaction_key(&self, tenant: &TenantId) -> Result<RedactionKey, StoreError> {
+        self.inner.redaction_key(tenant).await
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Ledger for CrashingExec {
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    async fn glimpse(
+        &self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+        entity: &EntityKey,
+    ) -> Result<Glimpse, StoreError> {
+        self.inner.glimpse(tenant, key, entity).await
+    }
+
+    async fn key(
+        &self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<Option<KeyRecord>, StoreError> {
+        self.inner.key(tenant, key).await
+    }
+
+    async fn doubts(&self, tenant: &TenantId) -> Result<(Vec<KeyRecord>, StoreTime), StoreError> {
+        self.inner.doubts(tenant).await
+    }
+
+    async fn receipts(
+        &self,
+        tenant: &TenantId,
+        filter: &ReceiptFilter,
+        cursor: Cursor,
+        limit: usize,
+    ) -> Result<Vec<LedgerEntry>, StoreError> {
+        self.inner.receipts(tenant, filter, cursor, limit).await
+    }
+
+    async fn check(&self) -> Result<Vec<String>, StoreError> {
+        self.inner.check().await
+    }
+}
