@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use operators_kernel::StoreError;
 use rusqlite::{Connection, ErrorCode};
@@ -21,10 +21,23 @@ use crate::book::BookError;
 /// The most calls in one commit: bounds how long the first of them waits for the last.
 const BATCH_MAX: usize = 512;
 
-/// A handle on the writing thread. The thread ends when the last handle is gone.
+/// A handle on the writing thread, which ends with it: what was handed over is written, and the
+/// file is closed in good order, its log folded back into it.
 pub(super) struct Writer {
-    queue: Sender<Box<dyn Job>>,
+    /// `None` only while it is being dropped.
+    queue: Option<Sender<Box<dyn Job>>>,
+    thread: Option<JoinHandle<()>>,
     path: PathBuf,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there has answered nobody, and whoever asked was told so.
+            drop(thread.join());
+        }
+    }
 }
 
 impl fmt::Debug for Writer {
@@ -98,14 +111,18 @@ impl Writer {
     ) -> Result<Self, StoreError> {
         let (queue, jobs) = channel();
         let file = path.clone();
-        thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("operators-sqlite".to_owned())
             .spawn(move || Desk::new(&file, connection, alive).serve(&jobs))
             .map_err(|error| StoreError::Unavailable {
                 store: describe(&path),
                 problem: format!("no thread to be had: {error}"),
             })?;
-        Ok(Self { queue, path })
+        Ok(Self {
+            queue: Some(queue),
+            thread: Some(thread),
+            path,
+        })
     }
 
     /// Runs `work` in a transaction, possibly with others', and answers once it is durable.
@@ -119,7 +136,8 @@ impl Writer {
             store: describe(&self.path),
             problem: "its writing thread ended".to_owned(),
         };
-        self.queue.send(call).map_err(|_| gone())?;
+        let queue = self.queue.as_ref().ok_or_else(gone)?;
+        queue.send(call).map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 }
