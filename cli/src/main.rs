@@ -82,7 +82,15 @@ async fn dispatch_waiting(command: Command, project: Option<&Path>) -> Result<Ex
 
 /// What clap alone does not check.
 fn checked(args: Args) -> Result<Args, clap::Error> {
-    let refuse = |kind, problem: &str| Err(Args::command().error(kind, problem));
+    let refuse = |kind, problem: &str| {
+        let mut command = Args::command();
+        command.build();
+        // The usage shown is the command's own.
+        Err(match command.find_subcommand_mut("run") {
+            Some(run) => run.error(kind, problem),
+            None => command.error(kind, problem),
+        })
+    };
     match &args.command {
         Command::Run(RunArgs { once: false, .. }) => {
             refuse(ErrorKind::MissingRequiredArgument, NO_WORKER)

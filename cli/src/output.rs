@@ -107,24 +107,77 @@ impl JsonLines {
     }
 }
 
-/// A line for the person at the terminal.
-pub(crate) fn note(line: &str) {
-    to_stderr(line);
+/// A sentence for the person at the terminal.
+pub(crate) fn note(sentence: &str) {
+    to_stderr(&hanging("", "", sentence, stderr_width()));
 }
 
-/// A sentence after its mark (`  3  …`), broken between words where the terminal ends.
+/// A sentence after its mark: `  3  …`.
 pub(crate) fn point(mark: &str, sentence: &str) {
     let mark = format!("  {mark}  ");
+    to_stderr(&hanging(&mark, &mark, sentence, stderr_width()));
+}
+
+/// Something that is not wrong but surely not meant.
+pub(crate) fn warn(sentence: &str) {
+    let mark = "warning: ";
+    let coloured = mark.yellow().bold().to_string();
+    to_stderr(&hanging(mark, &coloured, sentence, stderr_width()));
+}
+
+/// Why the command could not do its work, with its causes.
+pub(crate) fn error(error: &anyhow::Error) {
+    let mut told = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        // Some errors repeat their source in their own text.
+        if told.ends_with(&cause) {
+            continue;
+        }
+        if !told.is_empty() {
+            told.push_str(": ");
+        }
+        told.push_str(&cause);
+    }
+    let mut mark = "error: ";
+    let mut coloured = mark.red().bold().to_string();
+    for line in told.split('\n') {
+        to_stderr(&hanging(mark, &coloured, &shown(line), stderr_width()));
+        mark = "  ";
+        coloured = mark.to_owned();
+    }
+}
+
+/// The next command to type, and why. The command stays on one line, to be copied.
+pub(crate) fn next(command: &str, why: &str) {
+    let length = command.chars().count() + why.chars().count() + "    # ".len();
+    let fits = stderr_width().is_none_or(|width| length <= usize::from(width));
+    let (command, remark) = (command.bold(), format!("# {why}"));
+    let remark = remark.dimmed();
+    to_stderr(&match (why.is_empty(), fits) {
+        (true, _) => format!("  {command}"),
+        (false, true) => format!("  {command}  {remark}"),
+        (false, false) => format!("  {remark}\n  {command}"),
+    });
+}
+
+/// The width of the terminal behind stderr; `None` when it is none.
+fn stderr_width() -> Option<u16> {
+    comfy_table::Table::new().use_stderr().width()
+}
+
+/// A sentence after its mark, broken between words where the terminal ends and indented under
+/// itself. `coloured` is the mark as it is written.
+pub(crate) fn hanging(mark: &str, coloured: &str, sentence: &str, width: Option<u16>) -> String {
     let indent = mark.chars().count();
-    let width = comfy_table::Table::new().use_stderr().width();
     let room = width.map_or(usize::MAX, |width| {
         usize::from(width).saturating_sub(indent)
     });
-    let gap = " ".repeat(indent);
-    to_stderr(&format!(
-        "{mark}{}",
-        wrapped(sentence, room).join(&format!("\n{gap}"))
-    ));
+    let lines = wrapped(sentence, room);
+    format!(
+        "{coloured}{}",
+        lines.join(&format!("\n{}", " ".repeat(indent)))
+    )
 }
 
 /// Lines of at most `room` characters, broken at spaces; a longer word stays whole.
@@ -149,40 +202,6 @@ fn wrapped(text: &str, room: usize) -> Vec<String> {
         }
     }
     lines
-}
-
-/// Something that is not wrong but surely not meant.
-pub(crate) fn warn(line: &str) {
-    to_stderr(&format!("{} {line}", "warning:".yellow().bold()));
-}
-
-/// Why the command could not do its work, with its causes.
-pub(crate) fn error(error: &anyhow::Error) {
-    let mut told = String::new();
-    for cause in error.chain() {
-        let cause = cause.to_string();
-        // Some errors repeat their source in their own text.
-        if told.ends_with(&cause) {
-            continue;
-        }
-        if !told.is_empty() {
-            told.push_str(": ");
-        }
-        told.push_str(&cause);
-    }
-    let lines: Vec<String> = told.split('\n').map(shown).collect();
-    let told = lines.join("\n  ");
-    to_stderr(&format!("{} {told}", "error:".red().bold()));
-}
-
-/// The next command to type, and why.
-pub(crate) fn next(command: &str, why: &str) {
-    let why = if why.is_empty() {
-        String::new()
-    } else {
-        format!("  {}", format!("# {why}").dimmed())
-    };
-    to_stderr(&format!("  {}{why}", command.bold()));
 }
 
 fn to_stderr(line: &str) {

@@ -18,9 +18,10 @@ use crate::args::DoctorArgs;
 use crate::compose;
 use crate::config::StoreUrl;
 use crate::exit::Exit;
-use crate::output::{JsonLines, data, note, shown};
+use crate::output::{JsonLines, data, hanging, note, shown};
 use crate::planner;
 use crate::project::Project;
+use crate::table::terminal_width;
 
 /// How a check went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -116,7 +117,9 @@ fn line(finding: &Finding) -> String {
         Health::Note => "! note  ".yellow().to_string(),
         Health::Failed => "✗ failed".red().to_string(),
     };
-    format!("{word}  {:<11} {}", finding.check, shown(&finding.told))
+    let plain = format!("{:<10}{:<12}", "", finding.check);
+    let mark = format!("{word}  {:<12}", finding.check);
+    hanging(&plain, &mark, &shown(&finding.told), terminal_width())
 }
 
 async fn examine(found: &mut Diagnosis, project: &Project, args: &DoctorArgs) -> Result<()> {

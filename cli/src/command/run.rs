@@ -11,7 +11,7 @@ mod show;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use operators_kernel::{
     EventEnvelope, ExecutionPlan, OperatorName, RunContext, TenantId, forecast,
 };
@@ -140,7 +140,7 @@ async fn job(
         Source::Command(argv) => planner::from_command(argv, project.dir(), &event).await,
     };
     let plan = match operator {
-        Some(name) => plan.with_context(|| format!("operator `{name}`, so nothing was run"))?,
+        Some(name) => plan.with_context(|| format!("nothing was run: operator `{name}`"))?,
         None => plan.context("nothing was run")?,
     };
     let known = operator.and_then(|name| project.config.operators.get(name));
@@ -195,43 +195,41 @@ fn tell(
     } else {
         show::tables(parts, jobs, &endings)?;
         show::summary(parts, &endings, spent);
-        hints::tell(args, project, parts, jobs, &endings);
     }
-    let exit = exit_of(&endings);
-    let planned: usize = jobs.iter().map(|job| job.plan.actions.len()).sum();
-    let done: usize = executed.results.iter().map(Vec::len).sum();
-    match &executed.stopped {
-        None => Ok(exit),
-        Some(Stopped::OnFailure) => {
-            let left = planned.saturating_sub(done);
-            if left > 0 {
-                output::note(&format!(
-                    "stopped on failure: {left} of {planned} not proposed"
-                ));
-            }
-            Ok(exit)
-        }
-        Some(Stopped::Interrupted) => {
-            output::error(&anyhow::anyhow!(
-                "interrupted: {} of {planned} not proposed",
-                planned.saturating_sub(done)
-            ));
-            Ok(exit.worst(Exit::CouldNotRun))
-        }
-        Some(Stopped::Abandoned(key)) => {
-            output::error(&anyhow::anyhow!(
-                "interrupted while the call for key `{key}` was on its way: it is in doubt"
-            ));
-            Ok(exit.worst(Exit::CouldNotRun))
-        }
-        Some(Stopped::Error(error)) => {
-            output::error(&anyhow::anyhow!(
-                "action {} of {planned}: {error}",
-                done + 1
-            ));
-            Ok(exit.worst(Exit::CouldNotRun))
-        }
+    let mut exit = exit_of(&endings);
+    if let Some(stopped) = &executed.stopped {
+        let planned = jobs.iter().map(|job| job.plan.actions.len()).sum();
+        exit = exit.worst(tell_stopped(
+            stopped,
+            endings.iter().flatten().count(),
+            planned,
+        ));
     }
+    if !args.json {
+        let abandoned = matches!(executed.stopped, Some(Stopped::Abandoned(_)));
+        hints::tell(args, project, parts, jobs, &endings, abandoned);
+    }
+    Ok(exit)
+}
+
+/// Why not everything was proposed, and what that means for the exit code.
+fn tell_stopped(stopped: &Stopped, done: usize, planned: usize) -> Exit {
+    let left = planned.saturating_sub(done);
+    let error = match stopped {
+        Stopped::OnFailure => {
+            output::note(&format!(
+                "stopped on failure: {left} of {planned} not proposed"
+            ));
+            return Exit::Ok;
+        }
+        Stopped::Interrupted => anyhow!("interrupted: {left} of {planned} not proposed"),
+        Stopped::Abandoned(key) => {
+            anyhow!("interrupted while key `{key}` was at work: it may be in doubt now")
+        }
+        Stopped::Error(error) => anyhow!("action {} of {planned}: {error}", done + 1),
+    };
+    output::error(&error);
+    Exit::CouldNotRun
 }
 
 fn exit_of(endings: &[Vec<Ending<'_>>]) -> Exit {

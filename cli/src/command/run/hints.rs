@@ -20,6 +20,7 @@ pub(crate) fn tell(
     parts: &Parts,
     jobs: &[Job],
     endings: &[Vec<Ending<'_>>],
+    abandoned: bool,
 ) {
     troubles(project, parts, jobs, endings);
     let with = |reason: Reason| {
@@ -41,10 +42,10 @@ pub(crate) fn tell(
             &project.command(&resolve, &args.whose),
             "or --not-applied, --write-off",
         );
-    } else if with(Reason::EntityInDoubt).is_some() {
+    } else if abandoned || with(Reason::EntityInDoubt).is_some() {
         next(
             &project.command("doubts list", &args.whose),
-            "what holds the entity",
+            "what is in doubt holds its entity",
         );
     } else {
         next(
