@@ -1,10 +1,10 @@
 //! The order of the gates, top to bottom, and the task that owns the work.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dashmap::DashMap;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tracing::Instrument;
 
 use crate::action::{ActionResult, ExecutionPlan, PlannedAction, Reason};
@@ -18,6 +18,9 @@ use crate::proposed::Proposed;
 use crate::setup::{OnFailure, Progress, RunContext, Seams, Settings};
 use crate::single_flight::Flights;
 
+/// How often a stopping executor looks whether it is at rest.
+const STOP_PAUSE: Duration = Duration::from_millis(2);
+
 /// Disposes of plans: one action at a time per entity, at most one effect per key, only what trust
 /// allows, a receipt for everything.
 ///
@@ -26,7 +29,6 @@ use crate::single_flight::Flights;
 #[derive(Debug)]
 pub struct DeterministicExecutor {
     kernel: Arc<Kernel>,
-    heartbeat: JoinHandle<()>,
 }
 
 impl DeterministicExecutor {
@@ -47,8 +49,8 @@ impl DeterministicExecutor {
             lease,
             redaction_keys: DashMap::new(),
         });
-        let heartbeat = keep_alive(&kernel);
-        Ok(Self { kernel, heartbeat })
+        keep_alive(&kernel);
+        Ok(Self { kernel })
     }
 
     /// Runs a plan's actions in order and awaits each. A failed action does not stop the plan.
@@ -151,15 +153,21 @@ impl DeterministicExecutor {
         self.kernel.flights.len()
     }
 
-    /// Ends the session in good order. Call it when nothing is in flight: what is becomes a doubt.
+    /// Waits until nothing is in flight, `stop_grace` at the longest, and ends the session. What is
+    /// still in flight then becomes a doubt; its own late answer still settles it.
     pub async fn stop(self) -> Result<(), ExecError> {
+        let rest = async {
+            while self.entities_in_flight() > 0 {
+                tokio::time::sleep(STOP_PAUSE).await;
+            }
+        };
+        if tokio::time::timeout(self.kernel.settings.stop_grace, rest)
+            .await
+            .is_err()
+        {
+            tracing::warn!("stopped with actions in flight; see `operators doubts list`");
+        }
         Ok(self.kernel.lease.close().await?)
-    }
-}
-
-impl Drop for DeterministicExecutor {
-    fn drop(&mut self) {
-        self.heartbeat.abort();
     }
 }
 
@@ -225,18 +233,24 @@ where
     })
 }
 
-fn keep_alive(kernel: &Arc<Kernel>) -> JoinHandle<()> {
-    let kernel = Arc::clone(kernel);
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the heartbeat runs beside everything else and is aborted with the executor"
-    )]
-    tokio::spawn(async move {
+/// Sends heartbeats for as long as anybody, a caller or work in flight, holds the kernel.
+fn keep_alive(kernel: &Arc<Kernel>) {
+    let interval = kernel.lease.beat_interval();
+    let kernel = Arc::downgrade(kernel);
+    let beats = async move {
         loop {
-            tokio::time::sleep(kernel.lease.beat_interval()).await;
+            tokio::time::sleep(interval).await;
+            let Some(kernel) = kernel.upgrade() else {
+                return;
+            };
             if let Err(error) = kernel.lease.beat().await {
                 tracing::warn!(%error, "heartbeat failed; no call is sent once the lease is over");
             }
         }
-    })
+    };
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the heartbeat runs beside everything else and ends with the kernel"
+    )]
+    drop(tokio::spawn(beats));
 }

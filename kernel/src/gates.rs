@@ -93,7 +93,7 @@ pub enum Claiming {
 impl Weighed {
     /// Gates 3, 4 and the first half of 5, in one store call: duplicate, conflict, stale, doubt,
     /// refusal, or a durable intent with the turn between processes.
-    pub async fn claim(self, reply: &mut Reply) -> Result<Claiming, ExecError> {
+    pub async fn claim(mut self, reply: &mut Reply) -> Result<Claiming, ExecError> {
         let kernel = Arc::clone(&self.kernel);
         let (session, now) = (kernel.lease.session(), kernel.seams.clock.now());
         let mut claim = self.case.claim(session, OnDoubt::Probe, now);
@@ -103,6 +103,11 @@ impl Weighed {
                 Ok(answer) => answer,
                 Err(error) => return self.lost(claim, error, reply).await,
             };
+            // A session lost on the way means another receipt than was begun with.
+            self.case
+                .proposal
+                .receipt_id
+                .clone_from(&claim.proposal.receipt_id);
             match answer {
                 ClaimAnswer::Claimed(mark) => {
                     return Ok(Claiming::Granted(Box::new(Claimed {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dashmap::DashMap;
 
 use crate::action::PlannedAction;
+use crate::clock::IdKind;
 use crate::connector::EffectClass;
 use crate::durable::{
     Claim, ClaimAnswer, SettleAnswer, SettledOutcome, Settlement, StoreError, Ticket,
@@ -66,6 +67,9 @@ impl Kernel {
             if let StoreError::SessionDead { session, .. } = error {
                 claim.session = self.lease.replace(session).await?;
                 claim.ticket = None;
+                // Had the claim landed under the dead session, its receipt is written already and
+                // tells of a doubt; what happens from here on is told in one of its own.
+                claim.proposal.receipt_id = self.seams.clock.id(IdKind::Receipt);
             } else if !error.is_retryable() || patience.pause().await.is_over() {
                 return Err(error.into());
             }

@@ -3,6 +3,7 @@
 //! Owns the question "may a call still be sent?". The answer counts from the last heartbeat that
 //! the store confirmed, on a clock that only moves forward; no two machines' clocks are compared.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub(crate) struct Lease {
     current: Mutex<Current>,
     // An async lock: one renewal at a time, held over the store call on purpose.
     renewal: tokio::sync::Mutex<()>,
+    is_closed: AtomicBool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +57,7 @@ impl Lease {
             span,
             current: Mutex::new(current),
             renewal: tokio::sync::Mutex::new(()),
+            is_closed: AtomicBool::new(false),
         })
     }
 
@@ -70,6 +73,9 @@ impl Lease {
 
     /// Sends a heartbeat; a session found dead is replaced.
     pub(crate) async fn beat(&self) -> Result<(), StoreError> {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
         let session = self.session();
         let asked = self.clock.monotonic();
         match self.durable.heartbeat(session).await? {
@@ -115,6 +121,7 @@ impl Lease {
 
     /// Ends the session in good order.
     pub(crate) async fn close(&self) -> Result<(), StoreError> {
+        self.is_closed.store(true, Ordering::Release);
         self.durable.close_session(self.session()).await
     }
 

@@ -19,6 +19,9 @@ pub const WAITERS_MAX: usize = 1_024;
 /// a person.
 const STORE_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a stopping executor waits for what is in flight: as long as an ordinary call may take.
+const STOP_GRACE: Duration = Duration::from_secs(30);
+
 /// Everything the executor reaches the world through. A forgotten seam does not compile.
 #[derive(Debug, Clone)]
 pub struct Seams {
@@ -43,6 +46,8 @@ pub struct Settings {
     pub waiters_max: usize,
     /// How long the store may fail before a caller is told.
     pub store_patience: Duration,
+    /// How long a stopping executor waits for what is in flight.
+    pub stop_grace: Duration,
 }
 
 impl Default for Settings {
@@ -52,6 +57,7 @@ impl Default for Settings {
             lease: Duration::from_secs(30),
             waiters_max: WAITERS_MAX,
             store_patience: STORE_PATIENCE,
+            stop_grace: STOP_GRACE,
         }
     }
 }
