@@ -112,13 +112,13 @@ pub(crate) enum ReceiptsCommand {
         /// At most this many
         #[arg(long, default_value_t = 20, value_name = "N")]
         limit: usize,
-        #[command(flatten)]
-        filter: FilterArgs,
         /// Print JSON lines
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         whose: Whose,
+        #[command(flatten)]
+        filter: FilterArgs,
     },
     /// One receipt, all of it
     Show {
@@ -139,20 +139,20 @@ pub(crate) enum ReceiptsCommand {
         /// Go on showing new ones until Ctrl-C
         #[arg(short = 'f', long)]
         follow: bool,
-        #[command(flatten)]
-        filter: FilterArgs,
         /// Print JSON lines
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         whose: Whose,
+        #[command(flatten)]
+        filter: FilterArgs,
     },
     /// Every receipt as JSON lines, oldest first
     Export {
         #[command(flatten)]
-        filter: FilterArgs,
-        #[command(flatten)]
         whose: Whose,
+        #[command(flatten)]
+        filter: FilterArgs,
     },
 }
 

@@ -173,6 +173,7 @@ async fn rehearse(args: &RunArgs, project: &Project, parts: &Parts, jobs: &[Job]
     } else {
         show::tables(parts, jobs, &endings)?;
         show::dry_summary(&endings);
+        hints::troubles(project, parts, jobs, &endings);
     }
     Ok(exit_of(&endings))
 }

@@ -53,12 +53,12 @@ fn without_year(time: &str) -> &str {
 pub(crate) fn line(receipt: &Receipt) -> String {
     let decision = receipt.decision.map_or("-", Disposition::as_str);
     format!(
-        "{}  {decision:<5}  {:<18}  {}  {}  {}",
+        "{}  {decision:<5}  {:<21}  {}  {}  {}",
         moment(receipt.settled_at),
         outcome_words(receipt),
         tool(receipt),
         shown(&receipt.idempotency_key),
-        shown(&receipt.receipt_id),
+        shown(&receipt_id(&receipt.receipt_id, terminal_width())),
     )
 }
 

@@ -8,6 +8,7 @@ use crate::command::run::Job;
 use crate::command::run::ending::Ending;
 use crate::command::run::show::explanation;
 use crate::compose::Parts;
+use crate::config::StoreUrl;
 use crate::output::{next, note, point, quoted, shown};
 use crate::project::Project;
 
@@ -23,6 +24,10 @@ pub(crate) fn tell(
     abandoned: bool,
 ) {
     troubles(project, parts, jobs, endings);
+    if project.config.store.url == StoreUrl::Memory {
+        // Nothing is left to look at.
+        return;
+    }
     let with = |reason: Reason| {
         let mut all = endings.iter().flatten();
         all.find(|ending| ending.reason == Some(reason))
@@ -56,7 +61,12 @@ pub(crate) fn tell(
 }
 
 /// What did not go well, one line per cause, with the numbers of the actions it stopped.
-fn troubles(project: &Project, parts: &Parts, jobs: &[Job], endings: &[Vec<Ending<'_>>]) {
+pub(crate) fn troubles(
+    project: &Project,
+    parts: &Parts,
+    jobs: &[Job],
+    endings: &[Vec<Ending<'_>>],
+) {
     let mut causes: Vec<(String, Vec<String>)> = Vec::new();
     for (job, endings) in jobs.iter().zip(endings) {
         for (index, ending) in endings.iter().enumerate() {
@@ -153,8 +163,8 @@ fn cause(
         );
     }
     let because = because.unwrap_or_else(|| "no rule matched".to_owned());
-    let file = file_to_edit(project, parts, job, ending);
-    format!("blocked: {because}; to let it run, edit {file}")
+    let remedy = remedy(project, parts, job, ending);
+    format!("blocked: {because}; to let it run, {remedy}")
 }
 
 fn rule_place(policy: &Policy, rule: &str) -> Option<String> {
@@ -169,8 +179,8 @@ fn rule_place(policy: &Policy, rule: &str) -> Option<String> {
     ))
 }
 
-/// Where a rule would have to be added: the operator's reach, the one policy file, or any of them.
-fn file_to_edit(project: &Project, parts: &Parts, job: &Job, ending: &Ending<'_>) -> String {
+/// What would have to change: the operator's reach, the one policy file, or any of them.
+fn remedy(project: &Project, parts: &Parts, job: &Job, ending: &Ending<'_>) -> String {
     let operator = job.context.operator.as_ref();
     let requires = operator
         .and_then(|name| project.config.operators.get(name))
@@ -178,11 +188,19 @@ fn file_to_edit(project: &Project, parts: &Parts, job: &Job, ending: &Ending<'_>
     let out_of_reach = requires
         .is_some_and(|requires| !requires.iter().any(|one| one.reach.covers(ending.action)));
     if out_of_reach && !parts.trust.policies.is_empty() {
-        return format!("`requires` in {}", shown(&project.config_file().display()));
+        return format!(
+            "edit its `requires` in {}",
+            shown(&project.config_file().display())
+        );
     }
     if let [only] = parts.trust.policies.as_slice() {
-        return shown(&only.file().display());
+        return format!("edit {}", shown(&only.file().display()));
     }
     let patterns = project.config.trust.policies.join("`, `");
-    format!("a file that fits `{}`", shown(&patterns))
+    let verb = if parts.trust.policies.is_empty() {
+        "add"
+    } else {
+        "edit"
+    };
+    format!("{verb} a file that fits `{}`", shown(&patterns))
 }
