@@ -263,6 +263,10 @@ impl OperatorConfig {
                 "has both `plan` and `command`; keep the one that makes its plan",
             ));
         }
+        let named = |plan: &PathBuf| !plan.as_os_str().is_empty() && plan != Path::new("-");
+        if !self.plan.as_ref().is_none_or(named) {
+            return Some(("plan", "has a `plan` that names no file; write its path"));
+        }
         if self.command.as_ref().is_some_and(Vec::is_empty) {
             return Some((
                 "command",

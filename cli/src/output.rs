@@ -85,6 +85,14 @@ pub(crate) fn json(value: &impl Serialize, pretty: bool) -> io::Result<()> {
     lines.flush()
 }
 
+/// A reader that has seen enough and left does not change how a command ends.
+pub(crate) fn unless_gone(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
 /// Many JSON values on stdout, a line each. Colour stripping would eat bytes of the data, so this
 /// goes straight to stdout.
 pub(crate) struct JsonLines(BufWriter<io::StdoutLock<'static>>);

@@ -34,6 +34,14 @@ pub(crate) async fn run(command: KeysCommand, project: Option<&Path>) -> Result<
 struct Shown<'a> {
     tenant_id: &'a TenantId,
     idempotency_key: &'a IdempotencyKey,
+    #[serde(flatten)]
+    life: Option<Life<'a>>,
+    receipts: &'a [Receipt],
+}
+
+/// What is remembered of a key that was claimed at least once.
+#[derive(Debug, Serialize)]
+struct Life<'a> {
     entity_key: &'a str,
     connector: &'a str,
     tool: &'a str,
@@ -44,7 +52,6 @@ struct Shown<'a> {
     open_attempts: &'a [u32],
     downstream_key: String,
     application: Option<&'a Application>,
-    receipts: &'a [Receipt],
 }
 
 async fn show(project: &Project, key: &IdempotencyKey, json: bool, whose: &Whose) -> Result<Exit> {
@@ -65,10 +72,21 @@ async fn show(project: &Project, key: &IdempotencyKey, json: bool, whose: &Whose
         .await?;
     page.reverse();
     let receipts: Vec<Receipt> = page.into_iter().map(|entry| entry.receipt).collect();
-    let Some(record) = store.key(&tenant, key).await? else {
-        if receipts.is_empty() {
-            bail!("no key `{}` of tenant `{}`", shown(key), shown(&tenant));
-        }
+    let record = store.key(&tenant, key).await?;
+    if record.is_none() && receipts.is_empty() {
+        bail!("no key `{}` of tenant `{}`", shown(key), shown(&tenant));
+    }
+    if json {
+        let shown = Shown {
+            tenant_id: &tenant,
+            idempotency_key: key,
+            life: record.as_ref().map(|record| life(&tenant, key, record)),
+            receipts: &receipts,
+        };
+        output::json(&shown, true)?;
+        return Ok(Exit::Ok);
+    }
+    let Some(record) = record else {
         // Refused every time: there are receipts, but nothing was ever claimed.
         note(&format!(
             "key `{}` was proposed but never claimed",
@@ -77,10 +95,6 @@ async fn show(project: &Project, key: &IdempotencyKey, json: bool, whose: &Whose
         data(&table(&receipts))?;
         return Ok(Exit::Ok);
     };
-    if json {
-        output::json(&facts(&tenant, key, &record, &receipts), true)?;
-        return Ok(Exit::Ok);
-    }
     data(&block(&tenant, &record))?;
     data("")?;
     data(&table(&receipts))?;
@@ -96,16 +110,9 @@ async fn show(project: &Project, key: &IdempotencyKey, json: bool, whose: &Whose
     Ok(Exit::Ok)
 }
 
-fn facts<'a>(
-    tenant: &'a TenantId,
-    key: &'a IdempotencyKey,
-    record: &'a KeyRecord,
-    receipts: &'a [Receipt],
-) -> Shown<'a> {
+fn life<'a>(tenant: &TenantId, key: &IdempotencyKey, record: &'a KeyRecord) -> Life<'a> {
     let proposal = &record.proposal;
-    Shown {
-        tenant_id: tenant,
-        idempotency_key: key,
+    Life {
         entity_key: proposal.entity_key.as_str(),
         connector: proposal.action.connector.as_str(),
         tool: proposal.action.tool.as_str(),
@@ -116,7 +123,6 @@ fn facts<'a>(
         open_attempts: &record.open_attempts,
         downstream_key: downstream_key(tenant, key, record.generation),
         application: record.application.as_ref(),
-        receipts,
     }
 }
 

@@ -35,11 +35,16 @@ struct Trail {
 }
 
 impl Trail {
-    fn open(project: Option<&Path>, whose: &Whose) -> Result<Self> {
+    fn open(project: Option<&Path>, whose: &Whose, follow: bool) -> Result<Self> {
         let project = Project::open(project)?;
         let tenant = project.tenant(whose)?;
         let clock = compose::clock();
-        let ledger = compose::store_to_read(&project, &clock)?;
+        let ledger = if follow {
+            // Made if it is not there: somebody waits for what will be written to it.
+            compose::store(&project, &clock)?
+        } else {
+            compose::store_to_read(&project, &clock)?
+        };
         Ok(Self {
             project,
             ledger,
@@ -84,11 +89,11 @@ pub(crate) async fn run(command: ReceiptsCommand, project: Option<&Path>) -> Res
             json,
             whose,
         } => {
-            let trail = Trail::open(project, &whose)?;
+            let trail = Trail::open(project, &whose, false)?;
             list(&trail, limit, filter, json, &whose).await
         }
         ReceiptsCommand::Show { id, json, whose } => {
-            let trail = Trail::open(project, &whose)?;
+            let trail = Trail::open(project, &whose, false)?;
             let receipt = find(&trail, &id).await?;
             if json {
                 output::json(&receipt, true)?;
@@ -104,11 +109,11 @@ pub(crate) async fn run(command: ReceiptsCommand, project: Option<&Path>) -> Res
             json,
             whose,
         } => {
-            let trail = Trail::open(project, &whose)?;
+            let trail = Trail::open(project, &whose, follow)?;
             tail(&trail, lines, follow, filter, json).await
         }
         ReceiptsCommand::Export { filter, whose } => {
-            let trail = Trail::open(project, &whose)?;
+            let trail = Trail::open(project, &whose, false)?;
             export(&trail, filter).await
         }
     }

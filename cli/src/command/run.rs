@@ -42,11 +42,11 @@ pub(crate) async fn run(args: &RunArgs, project: Option<&Path>) -> Result<Exit> 
     let tenant = project.tenant(&args.whose)?;
     let parts = Parts::load(&project)?;
     if parts.trust.policies.is_empty() {
-        let patterns = project.config.trust.policies.join("`, `");
-        warn(&format!(
-            "no policy file fits `{}`, so every action is blocked",
-            shown(&patterns)
-        ));
+        let told = match project.config.trust.policies.as_slice() {
+            [] => "`trust.policies` is empty".to_owned(),
+            patterns => format!("no policy file fits `{}`", shown(&patterns.join("`, `"))),
+        };
+        warn(&format!("{told}, so every action is blocked"));
     }
     let mut jobs = Vec::new();
     for (operator, source) in sources(args, &project)? {
@@ -169,9 +169,9 @@ async fn rehearse(args: &RunArgs, project: &Project, parts: &Parts, jobs: &[Job]
         .map(|forecasts| forecasts.iter().map(Ending::from).collect())
         .collect();
     if args.json {
-        output::json(&forecasts.concat(), true)?;
+        output::unless_gone(output::json(&forecasts.concat(), true))?;
     } else {
-        show::tables(parts, jobs, &endings)?;
+        output::unless_gone(show::tables(parts, jobs, &endings))?;
         show::dry_summary(&endings);
         hints::troubles(project, parts, jobs, &endings);
     }
@@ -192,9 +192,9 @@ fn tell(
         .map(|results| results.iter().map(Ending::from).collect())
         .collect();
     if args.json {
-        output::json(&executed.results.concat(), true)?;
+        output::unless_gone(output::json(&executed.results.concat(), true))?;
     } else {
-        show::tables(parts, jobs, &endings)?;
+        output::unless_gone(show::tables(parts, jobs, &endings))?;
         show::summary(parts, &endings, spent);
     }
     let mut exit = exit_of(&endings);

@@ -1,8 +1,8 @@
 //! The table of a run and its summary.
 
+use std::io;
 use std::time::Duration;
 
-use anyhow::Result;
 use comfy_table::Color;
 use operators_kernel::{Clock, Disposition, EffectClass, Reason, ToolRegistry as _, TrustQuestion};
 use operators_policies::Explanation;
@@ -19,7 +19,7 @@ use crate::words::{ago, millis};
 const ENTITY_WIDTH_MIN: u16 = 110;
 
 /// One table per operator, under its name and goal.
-pub(crate) fn tables(parts: &Parts, jobs: &[Job], endings: &[Vec<Ending<'_>>]) -> Result<()> {
+pub(crate) fn tables(parts: &Parts, jobs: &[Job], endings: &[Vec<Ending<'_>>]) -> io::Result<()> {
     for (number, (job, endings)) in jobs.iter().zip(endings).enumerate() {
         if number > 0 {
             data("")?;
