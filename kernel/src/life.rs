@@ -112,7 +112,8 @@ pub struct KeyRecord {
     pub first_intent_at: StoreTime,
     /// From then on the last attempt can no longer land.
     pub quiescent_at: StoreTime,
-    /// Attempts whose outcome nobody knows, the current intent not counted.
+    /// Attempts whose outcome nobody knows, the current intent not counted; some may be left on a
+    /// burned key, whose effect was another attempt's.
     pub open_attempts: Vec<u32>,
     /// From then on none of the open attempts can land.
     pub open_until: StoreTime,
@@ -132,6 +133,9 @@ pub struct Application {
     pub original: Original,
     /// The vendor's id for the effect.
     pub effect_id: Option<String>,
+    /// It was not the first attempt to take effect, and nothing downstream made the two one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub double_applied: bool,
 }
 
 /// All that is remembered of one entity.
@@ -226,8 +230,10 @@ impl KeyRecord {
                 written_off: false,
             },
             effect_id: effect.effect_id.clone(),
+            double_applied: false,
         });
-        self.close_open_attempts();
+        // The others stay open: this says nothing about them.
+        self.open_attempts.retain(|open| *open != attempt);
     }
 }
 
@@ -241,6 +247,15 @@ impl EntityRecord {
     fn note_revision(&mut self, revision: Option<u64>) {
         // `None` is smaller than every revision.
         self.revision = self.revision.max(revision);
+    }
+
+    /// The key is burned while an abandoned request of it may still land: nothing else may touch
+    /// the entity until it no longer can, or it would be overwritten. A keyed vendor ignores such a
+    /// request.
+    fn wait_for_open_attempts(&mut self, key: &KeyRecord) {
+        if !key.open_attempts.is_empty() && key.effect == EffectClass::Idempotent {
+            self.landing_until = self.landing_until.max(key.open_until);
+        }
     }
 
     /// Keeps the entity's hold in step with one of its keys.

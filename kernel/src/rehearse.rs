@@ -138,6 +138,7 @@ impl Rehearsal<'_> {
                 written_off: false,
             },
             effect_id: None,
+            double_applied: false,
         });
         entity.holder = None;
         entity.revision = entity.revision.max(key.proposal.revision);

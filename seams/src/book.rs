@@ -123,7 +123,7 @@ pub(crate) fn claim<B: Book>(
         return Err(BookError::SessionDead(claim.session));
     }
     let entity_key = &claim.proposal.entity_key;
-    let (entity, turn) = turn_of(book, tenant, entity_key, claim.ticket)?;
+    let (entity, turn) = turn_of(book, tenant, entity_key, claim.session, claim.ticket)?;
     // Read after `turn_of`: burying a dead holder may have moved this very key.
     let key = book.key(tenant, &claim.proposal.idempotency_key)?;
     let answer = match life::claim(key.as_ref(), &entity, turn, claim, book.now()) {
@@ -160,7 +160,7 @@ pub(crate) fn pass<B: Book>(
     if book.is_buried(session)? {
         return Err(BookError::SessionDead(session));
     }
-    let (_, turn) = turn_of(book, tenant, entity_key, ticket)?;
+    let (_, turn) = turn_of(book, tenant, entity_key, session, ticket)?;
     if turn == Turn::Taken {
         return Ok(Some(queue(book, tenant, entity_key, session, ticket)?));
     }
@@ -171,15 +171,17 @@ pub(crate) fn pass<B: Book>(
 }
 
 /// The entity, and whether its turn is to be had by whoever holds `ticket`. Dead holders and dead
-/// waiters are buried on the way.
+/// waiters are buried on the way; `asker` is not, however old its last heartbeat: it asks.
 fn turn_of<B: Book>(
     book: &mut B,
     tenant: &TenantId,
     entity_key: &EntityKey,
+    asker: SessionId,
     ticket: Option<Ticket>,
 ) -> Result<(EntityRecord, Turn), BookError<B::Error>> {
     let mut entity = book.entity(tenant, entity_key)?;
     if let Some(holder) = entity.holder
+        && holder != asker
         && book.is_lifeless(holder)?
     {
         declare_dead(book, holder)?;
@@ -192,7 +194,7 @@ fn turn_of<B: Book>(
         if Some(first) == ticket {
             break;
         }
-        if !book.is_lifeless(session)? {
+        if session == asker || !book.is_lifeless(session)? {
             return Ok((entity, Turn::Taken));
         }
         declare_dead(book, session)?;
@@ -230,7 +232,7 @@ pub(crate) fn settle<B: Book>(
         entity,
         receipt,
         answer,
-    } = life::settle(&record, &entity, settlement, book.now());
+    } = life::settle(&record, &entity, settlement);
     if let Some(key) = key {
         book.put_key(&key, Change::Moved)?;
     }

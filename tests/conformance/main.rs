@@ -1,1 +1,29 @@
-//! Written next.
+//! Every store against every rule, and what each store promises besides.
+
+use operators_tests::conformance;
+use operators_tests::stores::{AskedTwice, MemoryBench, SqliteBench, Wrapped};
+
+conformance!(
+    memory,
+    MemoryBench::fresh(),
+    skip burned_keys_survive_a_restart: "it forgets with its process",
+    skip doubts_survive_a_restart: "it forgets with its process",
+    skip receipts_survive_a_restart_and_go_on: "it forgets with its process",
+    skip a_process_that_ended_is_dead_at_once: "its handles are one process",
+);
+
+conformance!(sqlite, SqliteBench::fresh());
+
+conformance!(
+    memory_asked_twice,
+    Wrapped::new(MemoryBench::fresh(), AskedTwice::around),
+    skip burned_keys_survive_a_restart: "it forgets with its process",
+    skip doubts_survive_a_restart: "it forgets with its process",
+    skip receipts_survive_a_restart_and_go_on: "it forgets with its process",
+    skip a_process_that_ended_is_dead_at_once: "its handles are one process",
+);
+
+conformance!(
+    sqlite_asked_twice,
+    Wrapped::new(SqliteBench::fresh(), AskedTwice::around),
+);

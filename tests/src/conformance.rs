@@ -1,1 +1,159 @@
-//! Written next.
+//! The rules every store keeps, one function each, and the macro that holds a store to all of them.
+//!
+//! A rule sees a store only through [`Bench`](crate::stores::Bench). Its number in
+//! `docs/semantics.md` stands above it. A store that cannot keep one is listed with the rule's name
+//! and the reason.
+
+pub mod desk;
+pub mod doubts;
+pub mod keys;
+pub mod late;
+pub mod receipts;
+pub mod restart;
+pub mod sessions;
+pub mod turns;
+
+/// Writes one test per rule for a store: `conformance!(memory, MemoryBench::fresh())`, with
+/// `skip rule: "reason"` for each rule the store cannot keep.
+#[macro_export]
+macro_rules! conformance {
+    ($store:ident, $bench:expr $(, skip $rule:ident: $why:literal)* $(,)?) => {
+        mod $store {
+            use super::*;
+
+            const SKIPPED: &[(&str, &str)] = &[$((stringify!($rule), $why)),*];
+
+            fn bench() -> impl $crate::stores::Bench {
+                $bench
+            }
+
+            $crate::rules! {
+                turns {
+                    the_first_claim_is_a_durable_intent_of_attempt_one,
+                    a_second_action_on_the_entity_waits_for_the_first,
+                    turns_come_in_the_order_of_arrival,
+                    another_entity_does_not_wait,
+                    whoever_leaves_the_queue_lets_the_next_go,
+                    a_waiter_whose_session_died_is_passed_over,
+                    a_read_waits_its_turn_and_holds_nobody_up,
+                    a_read_passes_an_entity_in_doubt,
+                    every_end_gives_the_turn_up,
+                    a_hundred_claims_of_one_key_are_one_intent,
+                    a_call_of_many_claims_answers_each_in_its_order,
+                    a_call_of_many_settlements_answers_each,
+                }
+                keys {
+                    a_burned_key_answers_with_the_original,
+                    a_duplicate_writes_its_receipt_and_no_key,
+                    a_duplicate_takes_no_turn,
+                    a_burned_key_with_other_arguments_is_a_conflict,
+                    a_key_in_flight_is_a_conflict_on_another_entity,
+                    a_key_in_doubt_with_other_arguments_is_a_conflict,
+                    a_failed_key_takes_corrected_arguments,
+                    two_tenants_share_nothing,
+                    an_older_revision_is_stale,
+                    a_refusal_counts_only_where_nothing_happened_yet,
+                    a_refusal_waits_for_its_turn,
+                    forgetting_opens_the_next_generation_of_a_burned_key,
+                    a_written_off_key_can_be_forgotten_and_a_doubt_cannot,
+                    a_tenants_redaction_key_is_its_own_and_stays,
+                    a_claim_asked_again_is_one_intent,
+                    a_claim_that_became_a_doubt_is_not_sent_again_under_its_receipt,
+                }
+                doubts {
+                    an_unknown_outcome_holds_the_entity,
+                    time_alone_ends_no_doubt,
+                    a_keyed_doubt_is_sent_again_inside_its_window,
+                    a_keyed_doubt_is_not_sent_again_past_its_window,
+                    an_idempotent_doubt_is_sent_again_and_then_waited_for,
+                    an_abandoned_request_is_waited_for_no_longer_than_it_can_land,
+                    a_landed_attempt_does_not_let_others_past_an_abandoned_one,
+                    a_resend_left_behind_by_a_late_answer_is_waited_for,
+                    an_opaque_doubt_is_sent_again_only_if_its_tool_says_so,
+                    a_doubt_that_can_be_asked_about_is_handed_over_unchanged,
+                    a_probe_that_finds_the_effect_burns_the_key,
+                    a_failed_resend_does_not_clear_the_first_doubt,
+                    not_applied_is_believed_only_when_nothing_can_land,
+                    the_longest_of_two_abandoned_requests_decides,
+                    a_person_who_saw_it_burns_the_key,
+                    a_written_off_key_dedups_flagged_and_never_runs,
+                    a_written_off_request_is_waited_for_while_it_can_land,
+                    an_answer_to_what_is_no_doubt_changes_nothing,
+                }
+                late {
+                    a_late_applied_burns_a_key_in_doubt,
+                    a_late_not_applied_frees_a_key_in_doubt,
+                    a_late_unknown_adds_nothing,
+                    a_late_applied_corrects_a_person_who_said_no,
+                    a_late_applied_lifts_a_write_off,
+                    a_late_not_applied_leaves_a_write_off,
+                    a_late_applied_agrees_with_a_person_who_saw_it,
+                    a_late_not_applied_unburns_nothing,
+                    two_applied_attempts_are_raised,
+                    a_late_applied_after_the_next_attempt_is_raised,
+                    two_applied_attempts_of_a_repeatable_tool_are_one,
+                    a_running_attempt_cannot_undo_a_late_applied,
+                    a_late_not_applied_lets_a_failed_resend_free_the_key,
+                    a_late_answer_of_an_old_generation_moves_nothing,
+                    a_settlement_asked_again_changes_nothing,
+                    a_failed_resend_asked_again_changes_nothing,
+                    a_late_answer_asked_again_changes_nothing,
+                    a_late_answer_does_not_release_anothers_turn,
+                }
+                sessions {
+                    a_lapsed_holder_loses_its_turn_and_leaves_a_doubt,
+                    a_heartbeat_declares_the_lapsed_dead,
+                    opening_a_session_declares_the_lapsed_dead,
+                    a_closed_session_leaves_its_doubts_at_once,
+                    a_dead_session_is_fenced,
+                    a_session_nobody_opened_is_dead,
+                    a_heartbeat_keeps_the_turn,
+                    a_question_does_not_bury_whoever_asks,
+                    two_sessions_of_one_handle_take_turns,
+                }
+                receipts {
+                    a_receipt_is_shown_as_it_was_written,
+                    what_touches_no_key_is_recorded_once,
+                    pages_meet_without_gap_or_repeat,
+                    a_page_is_never_longer_than_its_bound,
+                    every_filter_finds_its_receipts,
+                    every_proposal_leaves_one_receipt,
+                }
+                restart {
+                    burned_keys_survive_a_restart,
+                    doubts_survive_a_restart,
+                    receipts_survive_a_restart_and_go_on,
+                    a_process_that_ended_is_dead_at_once,
+                }
+            }
+        }
+    };
+}
+
+/// Writes the tests of [`conformance!`](crate::conformance).
+#[macro_export]
+macro_rules! rules {
+    ($($theme:ident { $($rule:ident,)* })*) => {
+        const RULES: &[&str] = &[$($(stringify!($rule)),*),*];
+
+        #[test]
+        fn every_skipped_rule_is_a_rule() {
+            for (rule, why) in SKIPPED {
+                assert!(RULES.contains(rule), "no rule `{rule}`");
+                assert!(!why.is_empty(), "`{rule}` is skipped for no reason");
+            }
+        }
+
+        $($(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $rule() {
+                let skipped = SKIPPED.iter().find(|(rule, _)| *rule == stringify!($rule));
+                if let Some((rule, why)) = skipped {
+                    println!("{rule} is skipped: {why}");
+                    return;
+                }
+                $crate::conformance::$theme::$rule(&bench()).await;
+            }
+        )*)*
+    };
+}

@@ -1,1 +1,287 @@
-//! Written next.
+//! How a test gets a store: a fresh one of each kind, other handles on it, and its time.
+//!
+//! The author of another store writes one [`Bench`] and lists it in `tests/conformance/main.rs`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use operators_kernel::life::KeyRecord;
+use operators_kernel::{
+    Beat, Claim, ClaimAnswer, Clock, Cursor, DurableExec, EntityKey, Forget, ForgetAnswer, Glimpse,
+    IdempotencyKey, Ledger, LedgerEntry, Receipt, ReceiptFilter, RedactionKey, Resolution,
+    ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, StoreTime, TenantId, Ticket,
+};
+use operators_seams::{MemoryStore, SqliteStore};
+use tempfile::TempDir;
+
+use crate::fakes::TestClock;
+
+/// One fresh store for one test. Dropping it takes away whatever the store left behind.
+#[async_trait]
+pub trait Bench: std::fmt::Debug + Send + Sync {
+    /// Another handle on the same records, as another process would open it.
+    async fn open(&self) -> Arc<dyn DurableExec>;
+
+    /// A short span of this store's time: longer than one call takes, short enough to be waited
+    /// for a few times in one test.
+    fn unit(&self) -> Duration;
+
+    /// Lets that much of the store's time pass.
+    async fn wait(&self, span: Duration);
+}
+
+/// A memory store whose time stands still until a test moves it.
+#[derive(Debug)]
+pub struct MemoryBench {
+    clock: Arc<TestClock>,
+    store: Arc<MemoryStore>,
+}
+
+impl MemoryBench {
+    /// An empty store.
+    pub fn fresh() -> Self {
+        let clock = Arc::new(TestClock::default());
+        let store = MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        Self {
+            clock,
+            store: Arc::new(store),
+        }
+    }
+
+    /// Its clock.
+    pub fn clock(&self) -> &TestClock {
+        &self.clock
+    }
+}
+
+#[async_trait]
+impl Bench for MemoryBench {
+    async fn open(&self) -> Arc<dyn DurableExec> {
+        Arc::clone(&self.store) as Arc<dyn DurableExec>
+    }
+
+    fn unit(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    async fn wait(&self, span: Duration) {
+        self.clock.advance(span);
+    }
+}
+
+/// A `SQLite` file in a folder of its own; its time is the machine's.
+#[derive(Debug)]
+pub struct SqliteBench {
+    folder: TempDir,
+}
+
+impl SqliteBench {
+    /// A folder without a file yet.
+    pub fn fresh() -> Self {
+        Self {
+            folder: TempDir::new().expect("a folder"),
+        }
+    }
+
+    /// Where the file is, or will be.
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("store.db")
+    }
+
+    /// The folder around it.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A handle of its own type.
+    pub fn store(&self) -> SqliteStore {
+        SqliteStore::open(&self.path()).expect("opens")
+    }
+}
+
+#[async_trait]
+impl Bench for SqliteBench {
+    async fn open(&self) -> Arc<dyn DurableExec> {
+        Arc::new(self.store())
+    }
+
+    fn unit(&self) -> Duration {
+        Duration::from_millis(40)
+    }
+
+    async fn wait(&self, span: Duration) {
+        tokio::time::sleep(span).await;
+    }
+}
+
+/// Another bench whose stores are behind a wrapper.
+#[derive(Debug)]
+pub struct Wrapped<B> {
+    inner: B,
+    wrap: fn(Arc<dyn DurableExec>) -> Arc<dyn DurableExec>,
+}
+
+impl<B: Bench> Wrapped<B> {
+    /// Every handle goes through `wrap`.
+    pub fn new(inner: B, wrap: fn(Arc<dyn DurableExec>) -> Arc<dyn DurableExec>) -> Self {
+        Self { inner, wrap }
+    }
+}
+
+#[async_trait]
+impl<B: Bench> Bench for Wrapped<B> {
+    async fn open(&self) -> Arc<dyn DurableExec> {
+        (self.wrap)(self.inner.open().await)
+    }
+
+    fn unit(&self) -> Duration {
+        self.inner.unit()
+    }
+
+    async fn wait(&self, span: Duration) {
+        self.inner.wait(span).await;
+    }
+}
+
+/// A store whose answers get lost: everything that may be asked again is, and the second answer
+/// counts. Held to every rule as it is.
+///
+/// Not asked again: a claim or a read that was told to wait (it would take a second place in the
+/// queue), and what says "look" after a lost answer (`resolve` and `forget`).
+#[derive(Debug)]
+pub struct AskedTwice(Arc<dyn DurableExec>);
+
+impl AskedTwice {
+    /// Around this store.
+    pub fn around(store: Arc<dyn DurableExec>) -> Arc<dyn DurableExec> {
+        Arc::new(Self(store))
+    }
+}
+
+#[async_trait]
+impl DurableExec for AskedTwice {
+    async fn open_session(&self, node: &str, lease: Duration) -> Result<SessionId, StoreError> {
+        self.0.open_session(node, lease).await
+    }
+
+    async fn heartbeat(&self, session: SessionId) -> Result<Beat, StoreError> {
+        self.0.heartbeat(session).await?;
+        self.0.heartbeat(session).await
+    }
+
+    async fn close_session(&self, session: SessionId) -> Result<(), StoreError> {
+        self.0.close_session(session).await?;
+        self.0.close_session(session).await
+    }
+
+    async fn claim(
+        &self,
+        tenant: &TenantId,
+        claims: Vec<Claim>,
+    ) -> Result<Vec<ClaimAnswer>, StoreError> {
+        let first = self.0.claim(tenant, claims.clone()).await?;
+        if first.iter().any(|a| matches!(a, ClaimAnswer::Wait(_))) {
+            return Ok(first);
+        }
+        self.0.claim(tenant, claims).await
+    }
+
+    async fn settle(
+        &self,
+        tenant: &TenantId,
+        settlements: Vec<Settlement>,
+    ) -> Result<Vec<SettleAnswer>, StoreError> {
+        self.0.settle(tenant, settlements.clone()).await?;
+        self.0.settle(tenant, settlements).await
+    }
+
+    async fn record(&self, tenant: &TenantId, receipts: Vec<Receipt>) -> Result<(), StoreError> {
+        self.0.record(tenant, receipts.clone()).await?;
+        self.0.record(tenant, receipts).await
+    }
+
+    async fn pass(
+        &self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        session: SessionId,
+        ticket: Option<Ticket>,
+    ) -> Result<Option<Ticket>, StoreError> {
+        self.0.pass(tenant, entity, session, ticket).await
+    }
+
+    async fn wait(&self, tenant: &TenantId, entity: &EntityKey, ticket: Ticket, asked: u32) {
+        self.0.wait(tenant, entity, ticket, asked).await;
+    }
+
+    async fn leave(
+        &self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        ticket: Ticket,
+    ) -> Result<(), StoreError> {
+        self.0.leave(tenant, entity, ticket).await?;
+        self.0.leave(tenant, entity, ticket).await
+    }
+
+    async fn resolve(
+        &self,
+        tenant: &TenantId,
+        resolution: Resolution,
+    ) -> Result<ResolveAnswer, StoreError> {
+        self.0.resolve(tenant, resolution).await
+    }
+
+    async fn forget(&self, tenant: &TenantId, forget: Forget) -> Result<ForgetAnswer, StoreError> {
+        self.0.forget(tenant, forget).await
+    }
+
+    async fn redaction_key(&self, tenant: &TenantId) -> Result<RedactionKey, StoreError> {
+        self.0.redaction_key(tenant).await?;
+        self.0.redaction_key(tenant).await
+    }
+}
+
+#[async_trait]
+impl Ledger for AskedTwice {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    async fn glimpse(
+        &self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+        entity: &EntityKey,
+    ) -> Result<Glimpse, StoreError> {
+        self.0.glimpse(tenant, key, entity).await
+    }
+
+    async fn key(
+        &self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<Option<KeyRecord>, StoreError> {
+        self.0.key(tenant, key).await
+    }
+
+    async fn doubts(&self, tenant: &TenantId) -> Result<(Vec<KeyRecord>, StoreTime), StoreError> {
+        self.0.doubts(tenant).await
+    }
+
+    async fn receipts(
+        &self,
+        tenant: &TenantId,
+        filter: &ReceiptFilter,
+        cursor: Cursor,
+        limit: usize,
+    ) -> Result<Vec<LedgerEntry>, StoreError> {
+        self.0.receipts(tenant, filter, cursor, limit).await
+    }
+
+    async fn check(&self) -> Result<Vec<String>, StoreError> {
+        self.0.check().await
+    }
+}

@@ -66,6 +66,13 @@ pub fn claim(
                 return conflict(key, claim);
             }
             Phase::Intent => return ClaimStep::Wait,
+            // Its owner was taken for dead, or it was settled, and the answer was lost. It has its
+            // receipt; another attempt under the same one would leave no trace.
+            Phase::Failed | Phase::InDoubt | Phase::Forgotten
+                if key.proposal.receipt_id == claim.proposal.receipt_id =>
+            {
+                return refused(Some(key), claim, claimed_before());
+            }
             Phase::Failed | Phase::InDoubt | Phase::Forgotten => {}
         }
     }
@@ -158,6 +165,13 @@ fn doubtful(doubt: &KeyRecord, claim: &Claim, now: StoreTime) -> Option<ClaimSte
         claim,
         Refusal::new(Reason::InDoubt, error),
     ))
+}
+
+fn claimed_before() -> Refusal {
+    Refusal::new(
+        Reason::InDoubt,
+        "this very proposal was claimed before and its claim is over; see its receipt",
+    )
 }
 
 fn entity_held(entity: &EntityRecord, claim: &Claim, now: StoreTime) -> Option<Refusal> {

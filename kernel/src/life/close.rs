@@ -29,12 +29,12 @@ pub fn owner_died(
     let mut key = key.clone();
     let mut entity = entity.clone();
     entity.release_if_held_by(key.session, key.fence);
+    key.add_open_attempt(key.attempt, key.quiescent_at);
     if key.application.is_some() {
         // An earlier attempt's late answer came first: the key is known to be applied.
         key.phase = Phase::Applied;
-        key.close_open_attempts();
+        entity.wait_for_open_attempts(&key);
     } else {
-        key.add_open_attempt(key.attempt, key.quiescent_at);
         key.phase = Phase::InDoubt;
     }
     entity.note_doubt(&key);
@@ -78,6 +78,7 @@ pub fn resolve(
         Verdict::Applied(effect) => {
             record.set_applied(key.attempt, receipt_id.clone(), resolution.at, effect);
             entity.note_revision(key.proposal.revision);
+            entity.wait_for_open_attempts(&record);
             Ending::Applied {
                 result_digest: resolution.result_digest.clone(),
                 effect_id: effect.effect_id.clone(),
@@ -92,6 +93,8 @@ pub fn resolve(
         }
         Verdict::WriteOff => {
             write_off(&mut record, resolution);
+            // Nobody knows whether it landed, so it may yet, and nothing must overtake it.
+            entity.landing_until = entity.landing_until.max(key.open_until);
             Ending::InDoubt {
                 error: "written off: nobody knows whether it happened",
             }
@@ -124,8 +127,8 @@ fn write_off(record: &mut KeyRecord, resolution: &Resolution) {
             written_off: true,
         },
         effect_id: None,
+        double_applied: false,
     });
-    record.close_open_attempts();
 }
 
 /// What a store does about a wish to forget.
@@ -155,6 +158,7 @@ pub fn forget(key: &KeyRecord, wish: &Forget) -> ForgetStep {
     record.attempt = 0;
     record.phase = Phase::Forgotten;
     record.application = None;
+    record.close_open_attempts();
     let mark = AttemptMark {
         generation: record.generation,
         attempt: 0,

@@ -1,8 +1,7 @@
 //! What the end of an attempt does to its key, early, late or twice.
 
-use crate::connector::EffectClass;
-use crate::durable::{SettleAnswer, SettledOutcome, Settlement, StoreTime};
-use crate::life::{EntityRecord, KeyRecord, Phase};
+use crate::durable::{SettleAnswer, SettledOutcome, Settlement};
+use crate::life::{Application, EntityRecord, KeyRecord, Phase};
 use crate::receipt::{Ending, Receipt};
 
 /// What a store does about one settlement.
@@ -23,29 +22,19 @@ pub struct SettleStep {
 ///
 /// A settlement is accepted from whoever made the attempt, dead session or not: it has the truth
 /// about that attempt. It moves nothing but what that truth decides.
-pub fn settle(
-    key: &KeyRecord,
-    entity: &EntityRecord,
-    settlement: &Settlement,
-    now: StoreTime,
-) -> SettleStep {
+pub fn settle(key: &KeyRecord, entity: &EntityRecord, settlement: &Settlement) -> SettleStep {
     let mark = &settlement.mark;
     let is_current = key.generation == mark.generation
         && key.attempt == mark.attempt
         && key.proposal.receipt_id == settlement.proposal.receipt_id;
     match (is_current, key.phase) {
-        (true, Phase::Intent) => on_time(key, entity, settlement, now),
-        _ if was_settled_before(key, settlement, is_current) => unchanged(key, settlement),
+        (true, Phase::Intent) => on_time(key, entity, settlement),
+        _ if was_settled_before(key, settlement) => unchanged(key, settlement),
         _ => late(key, entity, settlement, is_current),
     }
 }
 
-fn on_time(
-    key: &KeyRecord,
-    entity: &EntityRecord,
-    settlement: &Settlement,
-    now: StoreTime,
-) -> SettleStep {
+fn on_time(key: &KeyRecord, entity: &EntityRecord, settlement: &Settlement) -> SettleStep {
     let mut key = key.clone();
     let mut entity = entity.clone();
     let earlier_applied = key.application.take();
@@ -54,32 +43,33 @@ fn on_time(
     match (&settlement.outcome, earlier_applied) {
         (SettledOutcome::Applied(effect), earlier) => {
             double_applied = earlier.is_some() && !key.repeats_are_harmless();
-            hold_while_landing(&key, &mut entity, now);
             let receipt_id = settlement.proposal.receipt_id.clone();
             key.set_applied(settlement.mark.attempt, receipt_id, settlement.at, effect);
+            if let Some(application) = &mut key.application {
+                application.double_applied = double_applied;
+            }
         }
         // A late answer told meanwhile that an earlier attempt took effect: that is the truth,
         // whatever became of this one.
-        (
-            SettledOutcome::NotApplied { error: why } | SettledOutcome::Unknown { error: why },
-            Some(earlier),
-        ) => {
+        (SettledOutcome::NotApplied { error: why }, Some(earlier)) => {
             key.phase = Phase::Applied;
             key.application = Some(earlier);
-            key.close_open_attempts();
+            error = Some(why.clone());
+        }
+        (SettledOutcome::Unknown { error: why }, Some(earlier)) => {
+            key.phase = Phase::Applied;
+            key.application = Some(earlier);
+            key.add_open_attempt(key.attempt, key.quiescent_at);
             error = Some(why.clone());
         }
         (SettledOutcome::NotApplied { error: why }, None) => {
-            if key.open_attempts.is_empty() {
-                key.phase = Phase::Failed;
-                error = Some(why.clone());
+            // R5: a definite failure of a retry says nothing about an earlier attempt.
+            key.phase = if key.open_attempts.is_empty() {
+                Phase::Failed
             } else {
-                // R5: a definite failure of a retry says nothing about an earlier attempt.
-                key.phase = Phase::InDoubt;
-                error = Some(format!(
-                    "{why} (an earlier attempt is undecided, so the doubt stays)"
-                ));
-            }
+                Phase::InDoubt
+            };
+            error = Some(not_applied(why, &key));
         }
         (SettledOutcome::Unknown { error: why }, None) => {
             key.add_open_attempt(key.attempt, key.quiescent_at);
@@ -91,12 +81,13 @@ fn on_time(
     finish(key, entity, settlement, error, double_applied)
 }
 
-/// An idempotent retry succeeded while an abandoned earlier request may still land: nothing else
-/// may touch the entity until it no longer can, or it would be overwritten.
-fn hold_while_landing(key: &KeyRecord, entity: &mut EntityRecord, now: StoreTime) {
-    let may_land = !key.open_attempts.is_empty() && key.open_until > now;
-    if may_land && key.effect == EffectClass::Idempotent {
-        entity.landing_until = entity.landing_until.max(key.open_until);
+/// What a definite failure says, with why that may not be the end of it.
+fn not_applied(why: &str, key: &KeyRecord) -> String {
+    match key.phase {
+        Phase::InDoubt => format!("{why} (an earlier attempt is undecided, so the doubt stays)"),
+        Phase::Intent | Phase::Applied | Phase::Failed | Phase::WrittenOff | Phase::Forgotten => {
+            why.to_owned()
+        }
     }
 }
 
@@ -110,6 +101,9 @@ fn finish(
     let took_effect = matches!(settlement.outcome, SettledOutcome::Applied(_));
     if took_effect && settlement.proposal.entity_key == key.proposal.entity_key {
         entity.note_revision(settlement.proposal.revision);
+    }
+    if key.phase == Phase::Applied {
+        entity.wait_for_open_attempts(&key);
     }
     entity.note_doubt(&key);
     let ending = ending_of(settlement, error.as_deref());
@@ -148,33 +142,51 @@ fn ending_of<'a>(settlement: &'a Settlement, error: Option<&'a str>) -> Ending<'
     }
 }
 
-/// The same settlement came before and its answer was lost.
-fn was_settled_before(key: &KeyRecord, settlement: &Settlement, is_current: bool) -> bool {
-    let applied_by_this = key.application.as_ref().is_some_and(|application| {
-        let own = &settlement.proposal.receipt_id;
-        let receipt_id = &application.original.receipt_id;
-        *receipt_id == *own || *receipt_id == late_receipt_id(own)
-    });
+/// The same settlement came before and its answer was lost; or what it says is known already.
+fn was_settled_before(key: &KeyRecord, settlement: &Settlement) -> bool {
     match &settlement.outcome {
-        SettledOutcome::Applied(_) => applied_by_this,
-        SettledOutcome::NotApplied { .. } => is_current && key.phase == Phase::Failed,
+        SettledOutcome::Applied(_) => told_by(key, settlement).is_some(),
+        SettledOutcome::NotApplied { .. } => {
+            let attempt = settlement.mark.attempt;
+            let burned_by_this = key
+                .application
+                .as_ref()
+                .is_some_and(|application| application.attempt == attempt);
+            // An attempt that is neither open nor said to have taken effect is known to have failed.
+            key.generation == settlement.mark.generation
+                && !key.open_attempts.contains(&attempt)
+                && !burned_by_this
+        }
         // "Not known" adds nothing to any phase it can meet late.
         SettledOutcome::Unknown { .. } => true,
     }
 }
 
+/// How this very settlement burned the key, if it did.
+fn told_by<'a>(key: &'a KeyRecord, settlement: &Settlement) -> Option<&'a Application> {
+    let own = &settlement.proposal.receipt_id;
+    key.application.as_ref().filter(|application| {
+        let receipt_id = &application.original.receipt_id;
+        *receipt_id == *own || *receipt_id == late_receipt_id(own)
+    })
+}
+
 fn unchanged(key: &KeyRecord, settlement: &Settlement) -> SettleStep {
+    let told = told_by(key, settlement);
     let error = match &settlement.outcome {
         SettledOutcome::Applied(_) => None,
-        SettledOutcome::NotApplied { error } | SettledOutcome::Unknown { error } => {
-            Some(error.clone())
-        }
+        SettledOutcome::NotApplied { error } => Some(not_applied(error, key)),
+        SettledOutcome::Unknown { error } => Some(error.clone()),
     };
     let answer = SettleAnswer {
-        receipt_id: settlement.proposal.receipt_id.clone(),
+        receipt_id: told
+            .map_or(&settlement.proposal.receipt_id, |told| {
+                &told.original.receipt_id
+            })
+            .clone(),
         phase: key.phase,
         error,
-        double_applied: false,
+        double_applied: told.is_some_and(|told| told.double_applied),
     };
     SettleStep {
         key: None,
@@ -200,19 +212,16 @@ fn late(
     let mut error = None;
     match &settlement.outcome {
         SettledOutcome::Applied(effect) => {
-            let earlier = key
-                .application
-                .as_ref()
-                .is_some_and(|a| !a.original.written_off);
-            double_applied = (earlier || !same_generation) && !key.repeats_are_harmless();
+            let attempt = settlement.mark.attempt;
+            let earlier = key.application.as_ref().filter(|a| !a.original.written_off);
+            // Somebody who saw this very attempt take effect spoke of the same effect.
+            let another = !same_generation || earlier.is_some_and(|a| a.attempt != attempt);
+            double_applied = another && !key.repeats_are_harmless();
             let is_running = key.phase == Phase::Intent;
-            if same_generation && !earlier {
-                key.set_applied(
-                    settlement.mark.attempt,
-                    receipt_id.clone(),
-                    settlement.at,
-                    effect,
-                );
+            if same_generation && earlier.is_none() {
+                key.set_applied(attempt, receipt_id.clone(), settlement.at, effect);
+            } else if same_generation {
+                key.open_attempts.retain(|open| *open != attempt);
             }
             if is_running {
                 // A later attempt is on its way; its own end closes the key.
@@ -220,7 +229,6 @@ fn late(
             }
         }
         SettledOutcome::NotApplied { error: why } => {
-            error = Some(why.clone());
             if same_generation {
                 key.open_attempts
                     .retain(|attempt| *attempt != settlement.mark.attempt);
@@ -229,6 +237,7 @@ fn late(
                     key.close_open_attempts();
                 }
             }
+            error = Some(not_applied(why, &key));
         }
         SettledOutcome::Unknown { error: why } => error = Some(why.clone()),
     }

@@ -1,0 +1,366 @@
+//! Late and repeated answers: the truth about an attempt, whenever it comes (4.9, 4.10, 8.3).
+
+use std::time::Duration;
+
+use operators_kernel::life::Phase;
+use operators_kernel::{
+    Claim, EffectClass, ForgetAnswer, OnUnknown, Reason, Receipt, ReceiptKind, ReceiptOutcome,
+    ResolveAnswer, SettleAnswer, SettledOutcome, Settlement, Verdict,
+};
+
+use super::desk::{Desk, again, applied, ask, ask_as, failed, it_happened, unknown};
+use crate::stores::Bench;
+
+/// An attempt on `order:1` whose owner was taken for dead: `k1` is in doubt and can no longer land.
+async fn orphan(bench: &dyn Bench, claim: &Claim) -> (Desk, Settlement) {
+    let gone = Desk::open(bench).await;
+    let attempt = gone.take(claim).await;
+    gone.close().await;
+    assert_eq!(gone.key("k1").await.phase, Phase::InDoubt);
+    (gone, attempt)
+}
+
+fn quick(effect: EffectClass) -> Claim {
+    let mut claim = ask_as(effect, "order:1", "k1");
+    claim.deadline = Duration::ZERO;
+    claim
+}
+
+/// Settles late and checks that one correction, and only that, tells of it.
+async fn tell(
+    gone: &Desk,
+    attempt: &Settlement,
+    outcome: SettledOutcome,
+) -> (SettleAnswer, Receipt) {
+    let before = gone.trail().await;
+    let answer = gone.end(attempt, outcome).await;
+    let after = gone.trail().await;
+    assert_eq!(after[..before.len()], before[..], "nothing is edited");
+    assert_eq!(after.len(), before.len() + 1, "one correction");
+    let correction = after.last().expect("a correction").clone();
+    assert_eq!(correction.kind, ReceiptKind::Correction);
+    let cited = correction.original_receipt_id.as_deref();
+    assert_eq!(cited, Some(attempt.proposal.receipt_id.as_str()));
+    is_told_in(&answer.receipt_id, attempt, &correction);
+    assert_ne!(correction.receipt_id, attempt.proposal.receipt_id);
+    assert_eq!(correction.attempt, attempt.mark.attempt);
+    (answer, correction)
+}
+
+/// The answer names the correction; a failure told before may be named by its first receipt, which
+/// the correction cites.
+fn is_told_in(receipt_id: &str, attempt: &Settlement, correction: &Receipt) {
+    let failed = correction.outcome == Some(ReceiptOutcome::Failed);
+    let first = failed && receipt_id == attempt.proposal.receipt_id;
+    assert!(first || receipt_id == correction.receipt_id, "{receipt_id}");
+}
+
+/// Rules 4.9, 5.7.
+pub async fn a_late_applied_burns_a_key_in_doubt(bench: &dyn Bench) {
+    let claim = quick(EffectClass::Opaque);
+    let (gone, attempt) = orphan(bench, &claim).await;
+    let (answer, correction) = tell(&gone, &attempt, applied()).await;
+    assert_eq!(
+        (answer.phase, answer.double_applied),
+        (Phase::Applied, false)
+    );
+    assert_eq!(correction.outcome, Some(ReceiptOutcome::Applied));
+    let desk = Desk::open(bench).await;
+    let original = desk.duplicate(&again(&claim)).await;
+    assert_eq!(original.receipt_id, correction.receipt_id);
+    desk.take(&ask("order:1", "k2")).await;
+}
+
+/// Rule 4.9.
+pub async fn a_late_not_applied_frees_a_key_in_doubt(bench: &dyn Bench) {
+    let (gone, attempt) = orphan(bench, &ask("order:1", "k1")).await;
+    let (answer, correction) = tell(&gone, &attempt, failed()).await;
+    assert_eq!(answer.phase, Phase::Failed);
+    assert_eq!(correction.outcome, Some(ReceiptOutcome::Failed));
+    let desk = Desk::open(bench).await;
+    let second = desk.take(&ask("order:1", "k1")).await;
+    assert_eq!(second.mark.attempt, 2);
+}
+
+/// Rules 4.1, 4.9: "not known" is what was known already.
+pub async fn a_late_unknown_adds_nothing(bench: &dyn Bench) {
+    let (gone, attempt) = orphan(bench, &ask("order:1", "k1")).await;
+    let before = (gone.key("k1").await, gone.trail().await);
+    let answer = gone.end(&attempt, unknown()).await;
+    assert_eq!(answer.phase, Phase::InDoubt);
+    assert_eq!(before, (gone.key("k1").await, gone.trail().await));
+}
+
+/// Rule 4.9.
+pub async fn a_late_applied_corrects_a_person_who_said_no(bench: &dyn Bench) {
+    let claim = quick(EffectClass::Opaque);
+    let (gone, attempt) = orphan(bench, &claim).await;
+    let desk = Desk::open(bench).await;
+    let told = desk.resolve("k1", 1, Verdict::NotApplied).await;
+    assert_eq!(told, ResolveAnswer::Resolved(Phase::Failed));
+    let (answer, _) = tell(&gone, &attempt, applied()).await;
+    assert_eq!(
+        (answer.phase, answer.double_applied),
+        (Phase::Applied, false)
+    );
+    desk.duplicate(&again(&claim)).await;
+}
+
+/// Rules 4.9, 4.11.
+pub async fn a_late_applied_lifts_a_write_off(bench: &dyn Bench) {
+    let claim = quick(EffectClass::Opaque);
+    let (gone, attempt) = orphan(bench, &claim).await;
+    gone.resolve("k1", 1, Verdict::WriteOff).await;
+    let (answer, _) = tell(&gone, &attempt, applied()).await;
+    assert_eq!(
+        (answer.phase, answer.double_applied),
+        (Phase::Applied, false)
+    );
+    let desk = Desk::open(bench).await;
+    assert!(!desk.duplicate(&again(&claim)).await.written_off);
+}
+
+/// Rules 4.9, 4.11: never run again stays never run again.
+pub async fn a_late_not_applied_leaves_a_write_off(bench: &dyn Bench) {
+    let claim = quick(EffectClass::Opaque);
+    let (gone, attempt) = orphan(bench, &claim).await;
+    gone.resolve("k1", 1, Verdict::WriteOff).await;
+    let (answer, _) = tell(&gone, &attempt, failed()).await;
+    assert_eq!(answer.phase, Phase::WrittenOff);
+    let desk = Desk::open(bench).await;
+    assert!(desk.duplicate(&again(&claim)).await.written_off);
+}
+
+/// Rules 4.9, 4.10: one attempt, told twice, is one effect.
+pub async fn a_late_applied_agrees_with_a_person_who_saw_it(bench: &dyn Bench) {
+    let claim = quick(EffectClass::Opaque);
+    let (gone, attempt) = orphan(bench, &claim).await;
+    gone.resolve("k1", 1, it_happened()).await;
+    let burned = gone.key("k1").await;
+    let (answer, _) = tell(&gone, &attempt, applied()).await;
+    assert_eq!(
+        (answer.phase, answer.double_applied),
+        (Phase::Applied, false)
+    );
+    assert_eq!(gone.key("k1").await, burned, "the first telling stays");
+}
+
+/// Rule 4.9: a burned key stays burned, whatever an owner says.
+pub async fn a_late_not_applied_unburns_nothing(bench: &dyn Bench) {
+    let claim = quick(EffectClass::Opaque);
+    let (gone, attempt) = orphan(bench, &claim).await;
+    gone.resolve("k1", 1, it_happened()).await;
+    let (answer, _) = tell(&gone, &attempt, failed()).await;
+    assert_eq!(answer.phase, Phase::Applied);
+    let desk = Desk::open(bench).await;
+    desk.duplicate(&again(&claim)).await;
+}
+
+/// Rules 4.9, 4.10.
+pub async fn two_applied_attempts_are_raised(bench: &dyn Bench) {
+    let claim = quick(EffectClass::Opaque);
+    let (gone, attempt) = orphan(bench, &claim).await;
+    let desk = Desk::open(bench).await;
+    desk.resolve("k1", 1, Verdict::NotApplied).await;
+    let second = desk.take(&again(&claim)).await;
+    let (answer, correction) = tell(&gone, &attempt, applied()).await;
+    // The second is on its way: its own end closes the key, and its turn stays its own.
+    assert_eq!(
+        (answer.phase, answer.double_applied),
+        (Phase::Intent, false)
+    );
+    assert_eq!(desk.entity("order:1").await.holder, Some(desk.session));
+    desk.queue(&ask("order:1", "k2")).await;
+    let answer = desk.end(&second, applied()).await;
+    assert_eq!(
+        (answer.phase, answer.double_applied),
+        (Phase::Applied, true)
+    );
+    let receipt = desk.receipt(&second.proposal.receipt_id).await;
+    let note = receipt.note.expect("a note");
+    assert!(note.starts_with("double_applied"), "{note}");
+    assert!(correction.note.is_none());
+}
+
+/// Rules 4.9, 4.10: the same, told the other way round.
+pub async fn a_late_applied_after_the_next_attempt_is_raised(bench: &dyn Bench) {
+    let claim = quick(EffectClass::Opaque);
+    let (gone, attempt) = orphan(bench, &claim).await;
+    let desk = Desk::open(bench).await;
+    desk.resolve("k1", 1, Verdict::NotApplied).await;
+    let second = desk.run(&again(&claim), applied()).await;
+    let (answer, correction) = tell(&gone, &attempt, applied()).await;
+    assert_eq!(
+        (answer.phase, answer.double_applied),
+        (Phase::Applied, true)
+    );
+    let note = correction.note.expect("a note");
+    assert!(note.starts_with("double_applied"), "{note}");
+    let original = desk.duplicate(&again(&claim)).await;
+    assert_eq!(original.receipt_id, second.proposal.receipt_id);
+}
+
+/// Rule 4.10.
+pub async fn two_applied_attempts_of_a_repeatable_tool_are_one(bench: &dyn Bench) {
+    let keyed = EffectClass::Keyed {
+        window_ms: 3_600_000,
+    };
+    for effect in [keyed, EffectClass::Idempotent] {
+        let desk = Desk::open(bench).await;
+        let name = effect.as_str();
+        let mut claim = ask_as(effect, name, name);
+        claim.deadline = Duration::ZERO;
+        let first = desk.run(&claim, unknown()).await;
+        desk.run(&again(&claim), applied()).await;
+        let answer = desk.end(&first, applied()).await;
+        assert_eq!(
+            (answer.phase, answer.double_applied),
+            (Phase::Applied, false)
+        );
+    }
+    let desk = Desk::open(bench).await;
+    let mut claim = ask("retry", "retry");
+    claim.on_unknown = OnUnknown::Retry;
+    let first = desk.run(&claim, unknown()).await;
+    desk.run(&again(&claim), applied()).await;
+    let answer = desk.end(&first, applied()).await;
+    assert!(answer.double_applied, "at-least-once says so when it was");
+}
+
+/// Rules 4.7, 4.9: what an earlier attempt did outlives a later one's failure.
+pub async fn a_running_attempt_cannot_undo_a_late_applied(bench: &dyn Bench) {
+    for (name, outcome) in [("failed", failed()), ("unknown", unknown())] {
+        let desk = Desk::open(bench).await;
+        let claim = ask_as(EffectClass::Idempotent, name, name);
+        let first = desk.run(&claim, unknown()).await;
+        let second = desk.take(&again(&claim)).await;
+        let late = desk.end(&first, applied()).await;
+        assert_eq!(late.phase, Phase::Intent);
+        let answer = desk.end(&second, outcome).await;
+        assert_eq!(
+            (answer.phase, answer.double_applied),
+            (Phase::Applied, false)
+        );
+        let original = desk.duplicate(&again(&claim)).await;
+        assert_eq!(original.receipt_id, late.receipt_id);
+    }
+}
+
+/// Rules 4.7, 4.9: with the first attempt's answer the second's failure counts.
+pub async fn a_late_not_applied_lets_a_failed_resend_free_the_key(bench: &dyn Bench) {
+    let desk = Desk::open(bench).await;
+    let claim = ask_as(EffectClass::Idempotent, "order:1", "k1");
+    let first = desk.run(&claim, unknown()).await;
+    let second = desk.run(&again(&claim), failed()).await;
+    assert_eq!(second.mark.attempt, 2);
+    assert_eq!(desk.key("k1").await.phase, Phase::InDoubt);
+    let (answer, _) = tell(&desk, &first, failed()).await;
+    assert_eq!(answer.phase, Phase::Failed);
+    assert_eq!(desk.entity("order:1").await.doubt, None);
+    desk.take(&ask("order:1", "k2")).await;
+}
+
+/// Rules 3.6, 4.9, 4.10: an old generation's answer is told, and moves nothing.
+pub async fn a_late_answer_of_an_old_generation_moves_nothing(bench: &dyn Bench) {
+    for outcome in [applied(), failed()] {
+        let took_effect = matches!(outcome, SettledOutcome::Applied(_));
+        let name = if took_effect { "applied" } else { "failed" };
+        let mut claim = ask(name, name);
+        claim.deadline = Duration::ZERO;
+        let gone = Desk::open(bench).await;
+        let attempt = gone.take(&claim).await;
+        gone.close().await;
+        let desk = Desk::open(bench).await;
+        desk.resolve(name, 1, Verdict::WriteOff).await;
+        assert_eq!(desk.forget(name).await, ForgetAnswer::Forgotten(2));
+        let second = desk.take(&again(&claim)).await;
+        let before = (desk.key(name).await, desk.entity(name).await);
+        let (answer, correction) = tell(&gone, &attempt, outcome).await;
+        assert_eq!(
+            (answer.phase, answer.double_applied),
+            (Phase::Intent, took_effect)
+        );
+        assert_eq!(correction.generation, 1);
+        assert_eq!(before, (desk.key(name).await, desk.entity(name).await));
+        desk.end(&second, applied()).await;
+        assert_eq!(desk.key(name).await.phase, Phase::Applied);
+    }
+}
+
+/// Rule 8.3.
+pub async fn a_settlement_asked_again_changes_nothing(bench: &dyn Bench) {
+    let desk = Desk::open(bench).await;
+    for (name, outcome) in [("a", applied()), ("b", failed()), ("c", unknown())] {
+        let attempt = desk.take(&ask(name, name)).await;
+        let first = desk.end(&attempt, outcome.clone()).await;
+        asked_again(&desk, name, &attempt, outcome, &first).await;
+    }
+}
+
+/// Rules 8.3, 4.7.
+pub async fn a_failed_resend_asked_again_changes_nothing(bench: &dyn Bench) {
+    let desk = Desk::open(bench).await;
+    let claim = ask_as(EffectClass::Idempotent, "order:1", "k1");
+    desk.run(&claim, unknown()).await;
+    let second = desk.take(&again(&claim)).await;
+    let first = desk.end(&second, failed()).await;
+    assert_eq!(first.phase, Phase::InDoubt);
+    asked_again(&desk, "k1", &second, failed(), &first).await;
+    let third = desk.take(&again(&claim)).await;
+    let written = desk.trail().await.len();
+    desk.end(&second, failed()).await;
+    assert_eq!(desk.trail().await.len(), written, "told already");
+    desk.end(&third, applied()).await;
+}
+
+/// Rules 8.3, 4.9.
+pub async fn a_late_answer_asked_again_changes_nothing(bench: &dyn Bench) {
+    for (name, outcome) in [("a", applied()), ("b", failed())] {
+        let gone = Desk::open(bench).await;
+        let attempt = gone.take(&ask(name, name)).await;
+        gone.close().await;
+        let first = gone.end(&attempt, outcome.clone()).await;
+        asked_again(&gone, name, &attempt, outcome, &first).await;
+    }
+}
+
+async fn asked_again(
+    desk: &Desk,
+    name: &str,
+    attempt: &Settlement,
+    outcome: SettledOutcome,
+    first: &SettleAnswer,
+) {
+    let before = (desk.key(name).await, desk.entity(name).await);
+    let written = desk.trail().await;
+    let mut second = desk.end(attempt, outcome).await;
+    is_told_in(
+        &second.receipt_id,
+        attempt,
+        &desk.receipt(&first.receipt_id).await,
+    );
+    second.receipt_id.clone_from(&first.receipt_id);
+    assert_eq!(&second, first, "{name}");
+    assert_eq!(before, (desk.key(name).await, desk.entity(name).await));
+    assert_eq!(desk.trail().await, written, "{name}");
+}
+
+/// Rules 2.1, 4.9: a late answer gives up no turn but its own.
+pub async fn a_late_answer_does_not_release_anothers_turn(bench: &dyn Bench) {
+    let claim = quick(EffectClass::Opaque);
+    let (gone, attempt) = orphan(bench, &claim).await;
+    let desk = Desk::open(bench).await;
+    desk.resolve("k1", 1, it_happened()).await;
+    desk.take(&ask("order:1", "k2")).await;
+    gone.end(&attempt, failed()).await;
+    let held = desk.entity("order:1").await;
+    assert_eq!(held.holder, Some(desk.session));
+    let other = Desk::open(bench).await;
+    other.queue(&ask("order:1", "k3")).await;
+    assert!(!matches!(
+        other.resolve("k2", 1, Verdict::WriteOff).await,
+        ResolveAnswer::Resolved(_)
+    ));
+    desk.refused_as(Reason::Conflict, &ask("order:7", "k2"))
+        .await;
+}

@@ -1,0 +1,163 @@
+//! Sessions: how one dies, what it leaves, and that it stays dead (2.9, 4.3).
+
+use operators_kernel::life::Phase;
+use operators_kernel::{
+    Beat, EffectClass, Reason, ReceiptKind, ReceiptOutcome, SessionId, StoreError,
+};
+
+use super::desk::{Desk, LONG, again, applied, ask, ask_as, failed};
+use crate::fixtures::entity;
+use crate::stores::Bench;
+
+async fn beat(desk: &Desk) -> Beat {
+    let beat = desk.store.heartbeat(desk.session).await;
+    beat.expect("the store answers")
+}
+
+async fn is_a_doubt_with_a_receipt(desk: &Desk, name: &str, receipt_id: &str) {
+    assert_eq!(desk.key(name).await.phase, Phase::InDoubt);
+    assert_eq!(desk.key(name).await.open_attempts, [1]);
+    let receipt = desk.receipt(receipt_id).await;
+    assert_eq!(receipt.kind, ReceiptKind::Proposal);
+    assert_eq!(receipt.outcome, Some(ReceiptOutcome::InDoubt));
+    assert_eq!(receipt.attempt, 1);
+}
+
+/// Rules 2.9, 4.3: whoever wants the entity finds out.
+pub async fn a_lapsed_holder_loses_its_turn_and_leaves_a_doubt(bench: &dyn Bench) {
+    let gone = Desk::lasting(bench, bench.unit()).await;
+    let desk = Desk::open(bench).await;
+    let attempt = gone.take(&ask("order:1", "k1")).await;
+    bench.wait(bench.unit() * 2).await;
+    desk.refused_as(Reason::EntityInDoubt, &ask("order:1", "k2"))
+        .await;
+    let receipt_id = &attempt.proposal.receipt_id;
+    is_a_doubt_with_a_receipt(&desk, "k1", receipt_id).await;
+    assert_eq!(beat(&gone).await, Beat::Dead);
+}
+
+/// Rules 2.9, 4.3: a heartbeat finds out too, whatever its session wants.
+pub async fn a_heartbeat_declares_the_lapsed_dead(bench: &dyn Bench) {
+    let gone = Desk::lasting(bench, bench.unit()).await;
+    let desk = Desk::open(bench).await;
+    let attempt = gone.take(&ask("order:1", "k1")).await;
+    bench.wait(bench.unit() * 2).await;
+    assert_eq!(beat(&desk).await, Beat::Alive);
+    let receipt_id = &attempt.proposal.receipt_id;
+    is_a_doubt_with_a_receipt(&desk, "k1", receipt_id).await;
+    assert_eq!(beat(&gone).await, Beat::Dead);
+    assert_eq!(desk.trail().await.len(), 1, "one death, one receipt");
+}
+
+/// Rules 2.9, 4.3: and so does whoever comes new.
+pub async fn opening_a_session_declares_the_lapsed_dead(bench: &dyn Bench) {
+    let gone = Desk::lasting(bench, bench.unit()).await;
+    let attempt = gone.take(&ask("order:1", "k1")).await;
+    bench.wait(bench.unit() * 2).await;
+    let desk = Desk::open(bench).await;
+    assert_ne!(desk.session, gone.session);
+    let receipt_id = &attempt.proposal.receipt_id;
+    is_a_doubt_with_a_receipt(&desk, "k1", receipt_id).await;
+}
+
+/// Rules 2.9, 4.3.
+pub async fn a_closed_session_leaves_its_doubts_at_once(bench: &dyn Bench) {
+    let (gone, desk) = (Desk::open(bench).await, Desk::open(bench).await);
+    let left = gone.take(&ask("order:1", "k1")).await;
+    gone.run(&ask("order:2", "k2"), applied()).await;
+    gone.of("globex").take(&ask("order:1", "k1")).await;
+    let mine = desk.take(&ask("order:3", "k3")).await;
+    gone.close().await;
+    is_a_doubt_with_a_receipt(&desk, "k1", &left.proposal.receipt_id).await;
+    assert_eq!(desk.key("k2").await.phase, Phase::Applied);
+    assert_eq!(desk.key("k3").await.phase, Phase::Intent);
+    assert_eq!(desk.of("globex").key("k1").await.phase, Phase::InDoubt);
+    gone.close().await;
+    assert_eq!(desk.trail().await.len(), 2, "a death is told once");
+    desk.end(&mine, applied()).await;
+}
+
+/// Rule 2.9: fenced for ever.
+pub async fn a_dead_session_is_fenced(bench: &dyn Bench) {
+    let gone = Desk::open(bench).await;
+    let attempt = gone.take(&ask("order:1", "k1")).await;
+    gone.close().await;
+    assert_eq!(beat(&gone).await, Beat::Dead);
+    let dead = |error: StoreError| {
+        let named =
+            matches!(&error, StoreError::SessionDead { session, .. } if *session == gone.session);
+        assert!(named && !error.is_retryable(), "{error}");
+    };
+    dead(
+        gone.try_ask(&ask("order:2", "k2"))
+            .await
+            .expect_err("claims"),
+    );
+    assert!(gone.find("k2").await.is_none());
+    assert_eq!(gone.entity("order:2").await.holder, None);
+    let passed = gone
+        .store
+        .pass(&gone.tenant, &entity("order:2"), gone.session, None)
+        .await;
+    dead(passed.expect_err("reads"));
+    // Its own attempt it may still tell of.
+    gone.end(&attempt, failed()).await;
+    assert_eq!(gone.key("k1").await.phase, Phase::Failed);
+}
+
+/// Rule 2.9.
+pub async fn a_session_nobody_opened_is_dead(bench: &dyn Bench) {
+    let mut desk = Desk::open(bench).await;
+    desk.session = SessionId(desk.session.0 + 1_000);
+    assert_eq!(beat(&desk).await, Beat::Dead);
+    let refused = desk.try_ask(&ask("order:1", "k1")).await;
+    assert!(
+        matches!(refused, Err(StoreError::SessionDead { .. })),
+        "{refused:?}"
+    );
+}
+
+/// Rule 2.9: whoever shows life keeps its turn, however long its call takes.
+pub async fn a_heartbeat_keeps_the_turn(bench: &dyn Bench) {
+    let lease = bench.unit() * 8;
+    let holder = Desk::lasting(bench, lease).await;
+    let desk = Desk::open(bench).await;
+    let attempt = holder.take(&ask("order:1", "k1")).await;
+    let waiting = ask("order:1", "k2");
+    for _ in 0..6 {
+        bench.wait(bench.unit() * 2).await;
+        assert_eq!(beat(&holder).await, Beat::Alive);
+        desk.queue(&waiting).await;
+    }
+    let answer = holder.end(&attempt, applied()).await;
+    assert_eq!(answer.phase, Phase::Applied);
+}
+
+/// Rules 2.1, 2.9: whoever asks is alive; its own question must not bury it and then be granted to
+/// a dead session.
+pub async fn a_question_does_not_bury_whoever_asks(bench: &dyn Bench) {
+    let desk = Desk::lasting(bench, bench.unit()).await;
+    let claim = ask_as(EffectClass::Idempotent, "order:1", "k1");
+    desk.take(&claim).await;
+    let queued = ask("order:1", "k2");
+    desk.queue(&queued).await;
+    bench.wait(bench.unit() * 2).await;
+    desk.queue(&again(&claim)).await;
+    desk.queue(&ask("order:1", "k3")).await;
+    assert_eq!(desk.key("k1").await.phase, Phase::Intent);
+    assert_eq!(beat(&desk).await, Beat::Alive);
+}
+
+/// Rule 2.1: sessions of one process are as strange to each other as those of two.
+pub async fn two_sessions_of_one_handle_take_turns(bench: &dyn Bench) {
+    let one = Desk::open(bench).await;
+    let mut two = one.clone();
+    let opened = one.store.open_session("test", LONG).await;
+    two.session = opened.expect("a session");
+    assert_ne!(one.session, two.session);
+    let held = one.take(&ask("order:1", "k1")).await;
+    two.queue(&ask("order:1", "k2")).await;
+    two.close().await;
+    one.end(&held, applied()).await;
+    one.take(&ask("order:1", "k3")).await;
+}
