@@ -5,6 +5,7 @@ mod command;
 mod compose;
 mod config;
 mod exit;
+mod filter;
 mod locate;
 mod output;
 mod planner;

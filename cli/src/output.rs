@@ -152,7 +152,7 @@ pub(crate) fn error(error: &anyhow::Error) {
     for line in told.split('\n') {
         to_stderr(&hanging(mark, &coloured, &shown(line), stderr_width()));
         mark = "  ";
-        coloured = mark.to_owned();
+        mark.clone_into(&mut coloured);
     }
 }
 

@@ -11,9 +11,10 @@ use operators_kernel::{
     Clock, Cursor, Ledger, LedgerEntry, PAGE_MAX, Receipt, ReceiptFilter, TenantId,
 };
 
-use crate::args::{FilterArgs, ReceiptsCommand, Whose};
+use crate::args::{ReceiptsCommand, Whose};
 use crate::compose;
 use crate::exit::Exit;
+use crate::filter::FilterArgs;
 use crate::output::{self, JsonLines, data, next, note, shown};
 use crate::project::Project;
 use crate::table::{ID_END, id_end};
@@ -224,8 +225,8 @@ async fn tail(
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         tokio::select! {
-            heard = &mut interrupted => {
-                heard.context("Ctrl-C cannot be listened to")?;
+            stop = &mut interrupted => {
+                stop.context("Ctrl-C cannot be listened to")?;
                 return Ok(Exit::Ok);
             }
             () = tokio::time::sleep(FOLLOW_PAUSE) => {}

@@ -49,17 +49,25 @@ fn without_year(time: &str) -> &str {
     time.split_once('-').map_or(time, |(_, rest)| rest)
 }
 
-/// One receipt on one line.
+/// One receipt on one line, cut where the terminal ends.
 pub(crate) fn line(receipt: &Receipt) -> String {
+    let width = terminal_width();
     let decision = receipt.decision.map_or("-", Disposition::as_str);
-    format!(
-        "{}  {decision:<5}  {:<21}  {}  {}  {}",
+    let line = format!(
+        "{}  {decision:<5}  {:<12}  {}  {}  {}",
         moment(receipt.settled_at),
         outcome_words(receipt),
-        tool(receipt),
         shown(&receipt.idempotency_key),
-        shown(&receipt_id(&receipt.receipt_id, terminal_width())),
-    )
+        tool(receipt),
+        shown(&receipt_id(&receipt.receipt_id, width)),
+    );
+    match width.map(usize::from) {
+        Some(width) if line.chars().count() > width => {
+            let kept: String = line.chars().take(width.saturating_sub(1)).collect();
+            format!("{kept}…")
+        }
+        _ => line,
+    }
 }
 
 fn tool(receipt: &Receipt) -> String {

@@ -1,0 +1,89 @@
+//! Is the store sound: its file, its records, its open doubts?
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use operators_kernel::{Clock, DurableExec, TenantId};
+
+use crate::command::doctor::{Diagnosis, Health};
+use crate::compose;
+use crate::config::StoreUrl;
+use crate::project::Project;
+
+pub(super) async fn examine(
+    found: &mut Diagnosis,
+    project: &Project,
+    clock: &Arc<dyn Clock>,
+    tenant: &TenantId,
+) {
+    if project.config.store.url == StoreUrl::Memory {
+        let told = "`memory:` forgets every key when a command ends; use it for trials only";
+        found.add("store", Health::Note, told);
+        return;
+    }
+    let Some(file) = project.store_file() else {
+        return;
+    };
+    if !file.exists() {
+        let told = format!(
+            "`{}` is not there yet; the first run makes it",
+            file.display()
+        );
+        found.add("store", Health::Ok, told);
+        return;
+    }
+    mode(found, &file);
+    let opened = compose::store(project, clock);
+    let Some(store) = found.take("store", opened, |store| {
+        format!("{} opens", store.describe())
+    }) else {
+        return;
+    };
+    contents(found, &*store, tenant).await;
+}
+
+/// The store holds what was done for whom: nobody else may read it.
+fn mode(found: &mut Diagnosis, file: &Path) {
+    let Ok(about) = file.metadata() else { return };
+    let mode = about.permissions().mode() & 0o777;
+    let name = file.display();
+    let open_to_others = mode & 0o077;
+    if open_to_others == 0 {
+        found.add("store", Health::Ok, format!("`{name}` has mode {mode:04o}"));
+    } else {
+        let told = format!("`{name}` has mode {mode:04o}, so others can read it; `chmod 600` it");
+        found.add("store", Health::Failed, told);
+    }
+}
+
+async fn contents(found: &mut Diagnosis, store: &dyn DurableExec, tenant: &TenantId) {
+    match store.check().await {
+        Ok(problems) if problems.is_empty() => {
+            found.add("store", Health::Ok, "its records agree with each other");
+        }
+        Ok(problems) => {
+            for problem in problems {
+                found.add("store", Health::Failed, problem);
+            }
+        }
+        Err(error) => found.add("store", Health::Failed, error.to_string()),
+    }
+    match store.doubts(tenant).await {
+        Ok((doubts, _)) if doubts.is_empty() => {
+            found.add(
+                "doubts",
+                Health::Ok,
+                format!("none open for tenant `{tenant}`"),
+            );
+        }
+        Ok((doubts, _)) => {
+            let told = format!(
+                "{} open for tenant `{tenant}`; see `operators doubts list`",
+                doubts.len()
+            );
+            found.add("doubts", Health::Note, told);
+        }
+        Err(error) => found.add("doubts", Health::Failed, error.to_string()),
+    }
+}
