@@ -1,1 +1,16 @@
-//! Written next.
+//! Processes killed, frozen and set against each other on one store, judged from outside.
+//!
+//! `OPERATORS_KILLS=N` sets how often each crash point is tried, `OPERATORS_SEED=N` repeats a run.
+//! Effects are counted by the sink (or are lines in a file), never by the kernel.
+
+mod arena;
+mod corrupted;
+mod file;
+mod flood;
+mod frozen;
+mod group_commit;
+mod matrix;
+mod process;
+mod random;
+mod storm;
+mod world;

@@ -73,7 +73,7 @@ pub struct History {
     pub hits: Vec<Hit>,
     /// The tenant's whole trail, oldest first.
     pub receipts: Vec<Receipt>,
-    /// Every key that anybody mentioned and the store knows.
+    /// Every key that was planned or mentioned and that the store knows.
     pub keys: BTreeMap<IdempotencyKey, KeyRecord>,
     /// The entities of those keys.
     pub entities: BTreeMap<EntityKey, EntityRecord>,
@@ -84,10 +84,12 @@ pub struct History {
 }
 
 impl History {
-    /// Puts together what the sink saw, what the processes printed and what the store keeps.
+    /// Puts together what the sink saw, what the processes printed and what the store keeps of the
+    /// `planned` keys and of every other that anybody mentions.
     pub async fn take(
         ledger: &dyn Ledger,
         tenant: &TenantId,
+        planned: &[IdempotencyKey],
         hits: Vec<Hit>,
         lines: Vec<Line>,
     ) -> Result<Self, StoreError> {
@@ -101,6 +103,7 @@ impl History {
             .iter()
             .map(|receipt| receipt.idempotency_key.clone())
             .collect();
+        names.extend(planned.iter().cloned());
         names.extend(hits.iter().map(|hit| {
             IdempotencyKey::parse(&hit.key).expect("the sink got a key that was valid when it left")
         }));

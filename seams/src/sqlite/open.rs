@@ -120,13 +120,16 @@ fn pragma(connection: &Connection, name: &str) -> Result<i64, String> {
 }
 
 fn check_owner(connection: &Connection) -> Result<(), String> {
-    let (application, version) = (
-        pragma(connection, "application_id")?,
-        pragma(connection, "user_version")?,
-    );
-    let tables: i64 = connection
+    // One look at all three: another process may be making the file this very moment.
+    let moment = connection.unchecked_transaction().map_err(in_words)?;
+    let tables: i64 = moment
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
         .map_err(in_words)?;
+    let (application, version) = (
+        pragma(&moment, "application_id")?,
+        pragma(&moment, "user_version")?,
+    );
+    moment.finish().map_err(in_words)?;
     if application != APPLICATION_ID && (application != 0 || version != 0 || tables != 0) {
         return Err("it is another program's database; choose another path".to_owned());
     }
@@ -140,9 +143,7 @@ fn check_owner(connection: &Connection) -> Result<(), String> {
 }
 
 fn set_durable(connection: &Connection) -> Result<(), String> {
-    let mode: String = connection
-        .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
-        .map_err(in_words)?;
+    let mode = keep_a_log(connection).map_err(in_words)?;
     if !mode.eq_ignore_ascii_case("wal") {
         return Err(format!(
             "its journal mode stays `{mode}`; a write-ahead log cannot be used there"
@@ -160,6 +161,27 @@ fn set_durable(connection: &Connection) -> Result<(), String> {
     connection
         .pragma_update(None, "trusted_schema", false)
         .map_err(in_words)
+}
+
+/// Switches to a write-ahead log and says what the journal mode is now. `SQLite` does not wait for
+/// the lock of this switch, whatever handler is set, so processes that make a file together would
+/// refuse each other; the patience is here instead.
+fn keep_a_log(connection: &Connection) -> rusqlite::Result<String> {
+    connection.busy_handler(None)?;
+    let mut tries = 0;
+    let mode = loop {
+        match connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)) {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && be_patient(tries) =>
+            {
+                tries += 1;
+            }
+            done => break done,
+        }
+    };
+    connection.busy_handler(Some(be_patient))?;
+    mode
 }
 
 fn migrate(connection: &mut Connection) -> Result<(), String> {

@@ -22,7 +22,6 @@ use operators_kernel::{
     Settings, TenantId,
 };
 use operators_seams::SystemClock;
-use operators_tests::fakes::AllowAll;
 use operators_tests::history::{Line, open_store};
 
 use crashing::{CrashingPolicy, Point, Wires};
@@ -40,7 +39,7 @@ async fn main() {
     let seams = Seams {
         durable,
         connectors: Arc::new(world::registry(&options, &wires)),
-        policy: Arc::new(CrashingPolicy::new(AllowAll, Arc::clone(&wires))),
+        policy: Arc::new(CrashingPolicy::new(world::Bouncer, Arc::clone(&wires))),
         clock: Arc::clone(&clock),
     };
     let settings = Settings {

@@ -1,4 +1,4 @@
-//! What a victim can reach: the sink through the real `http` connector, or a file.
+//! What a victim can reach, the sink through the real `http` connector or a file, and what it may.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,8 +10,9 @@ use operators_connectors::{
 };
 use operators_kernel::{
     Call, Connector, ConnectorError, ConnectorName, Effect, EffectClass, InvokeOutcome,
-    ProbeOutcome, ToolName,
+    ProbeOutcome, Ruling, ToolName, TrustPolicy, TrustQuestion,
 };
+use operators_tests::fakes::AllowAll;
 use operators_tests::sink;
 use serde_json::Value;
 
@@ -102,6 +103,19 @@ fn config(options: &Options, kind: ConnectorKind, tool: ToolConfig) -> Connector
         headers: BTreeMap::new(),
         path: None,
         tools: BTreeMap::from([(ToolName::parse(TOOL).expect("a valid name"), tool)]),
+    }
+}
+
+/// Blocks every key that says so, and allows the rest.
+#[derive(Debug)]
+pub struct Bouncer;
+
+impl TrustPolicy for Bouncer {
+    fn evaluate(&self, question: &TrustQuestion<'_>) -> Ruling {
+        if question.action.idempotency_key.as_str().contains("blocked") {
+            return Ruling::closed("its key says so");
+        }
+        AllowAll.evaluate(question)
     }
 }
 
