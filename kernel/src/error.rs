@@ -32,7 +32,7 @@ pub enum ExecError {
 
 /// A plan that stopped half-way: what had been done by then, and why it stopped.
 #[derive(Debug, thiserror::Error)]
-#[error("action {} of the plan: {source}", completed.len())]
+#[error("action {} of the plan: {source}", completed.len() + 1)]
 pub struct RunError {
     /// The results of the actions before.
     pub completed: Vec<ActionResult>,
