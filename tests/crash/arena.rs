@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use operators_kernel::life::Phase;
 use operators_kernel::{
-    Clock, Effect, IdKind, IdempotencyKey, ReceiptKind, Resolution, ResolveAnswer, Resolver,
-    Verdict, json,
+    Clock, Effect, IdKind, IdempotencyKey, PlannedAction, ReceiptKind, Resolution, ResolveAnswer,
+    Resolver, Verdict, json,
 };
 use operators_seams::SystemClock;
 use operators_tests::fixtures;
@@ -104,6 +104,13 @@ impl Arena {
             .collect()
     }
 
+    /// An action of the plan, as a victim makes it.
+    pub fn action(&self, n: usize) -> PlannedAction {
+        let entity = format!("order-{}", n % self.plan.entities);
+        let args = serde_json::json!({"order": n});
+        fixtures::action("orders.hold", &entity, &format!("key-{n}"), args)
+    }
+
     /// Runs a victim to its end.
     pub fn run(&self, orders: &Orders) -> Ended {
         self.keep(Victim::start(orders).finish())
@@ -197,11 +204,13 @@ impl Arena {
             self.run_whole(&self.orders());
             let history = self.history();
             history.assert_sound(context);
-            let burned = history
-                .keys
-                .values()
-                .filter(|record| record.phase == Phase::Applied);
-            if burned.count() == self.plan.actions {
+            let is_burned = |key: &IdempotencyKey| {
+                history
+                    .keys
+                    .get(key)
+                    .is_some_and(|record| record.phase == Phase::Applied)
+            };
+            if self.keys().iter().all(is_burned) {
                 for key in self.keys() {
                     assert_eq!(history.effects(key.as_str()).count(), 1, "{context}: {key}");
                 }

@@ -10,6 +10,7 @@ mod flood;
 mod frozen;
 mod group_commit;
 mod matrix;
+mod pool;
 mod process;
 mod random;
 mod storm;

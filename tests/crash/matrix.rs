@@ -1,16 +1,12 @@
 //! The crash matrix: every place to die × every kind of vendor, then a restart, then the judge.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use operators_kernel::life::Phase;
 
 use crate::arena::{Arena, Plan};
+use crate::pool;
 use crate::random::{Random, kills, seed};
-
-/// Trials at once: they mostly wait, for disks and for doubts to become quiescent.
-const WORKERS: usize = 6;
 
 const PLAN: Plan = Plan {
     actions: 4,
@@ -85,32 +81,16 @@ fn probeable_actions_happen_once_wherever_it_dies() {
 }
 
 fn matrix(effect: &'static str) -> BTreeMap<&'static str, Tally> {
-    let trials = usize::try_from(kills(5)).expect("a number of trials");
+    let trials = kills(4);
     let seed = seed(&format!("crash matrix, {effect}"));
-    let tallies: Mutex<BTreeMap<&str, Tally>> = Mutex::default();
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..WORKERS {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::SeqCst);
-                    let Some((point, leaves, behave)) = POINTS.get(number / trials) else {
-                        return;
-                    };
-                    let mut random = Random::new(seed ^ (number as u64) << 32);
-                    let seen = trial(effect, point, *leaves, behave, &mut random);
-                    let mut tallies = tallies.lock().expect("tallies");
-                    let tally = tallies.entry(point).or_default();
-                    tally.kills += 1;
-                    tally.applied += seen.applied;
-                    tally.in_doubt += seen.in_doubt;
-                    tally.free += seen.free;
-                    tally.resent += seen.resent;
-                }
-            });
-        }
-    });
-    let tallies = tallies.into_inner().expect("tallies");
+    let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
+    for (point, seen) in pool::trials(POINTS.len() * trials, |number| {
+        let (point, leaves, behave) = POINTS[number / trials];
+        let mut random = Random::of_trial(seed, number);
+        (point, trial(effect, point, leaves, behave, &mut random))
+    }) {
+        tallies.entry(point).or_default().add(&seen);
+    }
     println!("{effect:18} kills  applied  in doubt  free  resent   (keys after the first restart)");
     for (point, leaves, _) in POINTS {
         let tally = &tallies[point];
@@ -171,6 +151,14 @@ fn trial(effect: &str, point: &str, leaves: Leaves, behave: &str, random: &mut R
 }
 
 impl Tally {
+    fn add(&mut self, more: &Self) {
+        self.kills += more.kills;
+        self.applied += more.applied;
+        self.in_doubt += more.in_doubt;
+        self.free += more.free;
+        self.resent += more.resent;
+    }
+
     /// One action at a time and one death: what is left is known exactly.
     fn assert_as_expected(&self, effect: &str, leaves: Leaves, context: &str) {
         match (effect, leaves) {

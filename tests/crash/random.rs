@@ -12,6 +12,12 @@ impl Random {
         Self(seed)
     }
 
+    /// For one of many trials from one seed.
+    pub fn of_trial(seed: u64, number: usize) -> Self {
+        let number = u64::try_from(number).expect("few trials");
+        Self(seed.wrapping_add(number << 40))
+    }
+
     /// The next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -24,6 +30,14 @@ impl Random {
     /// A number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
+    }
+
+    /// In another order.
+    pub fn shuffle<T>(&mut self, list: &mut [T]) {
+        for end in (1..list.len()).rev() {
+            let other = self.below(u64::try_from(end + 1).expect("a short list"));
+            list.swap(end, usize::try_from(other).expect("a short list"));
+        }
     }
 
     /// One of these.
@@ -48,7 +62,7 @@ pub fn seed(test: &str) -> u64 {
 }
 
 /// How often each crash point is tried: `OPERATORS_KILLS`, or what a quick run can afford.
-pub fn kills(otherwise: u64) -> u64 {
+pub fn kills(otherwise: usize) -> usize {
     std::env::var("OPERATORS_KILLS").map_or(otherwise, |text| {
         text.parse().expect("OPERATORS_KILLS is a number")
     })
