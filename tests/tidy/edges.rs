@@ -15,14 +15,32 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("operators-policies", &["operators-kernel"]),
     (
         "operators",
-        &["operators-kernel", "operators-seams", "operators-connectors", "operators-policies"],
+        &[
+            "operators-kernel",
+            "operators-seams",
+            "operators-connectors",
+            "operators-policies",
+        ],
     ),
 ];
 
 /// What the kernel must never reach, directly or not: databases, networks, command lines.
 const FORBIDDEN_IN_KERNEL: &[&str] = &[
-    "sqlx", "sqlx-core", "rusqlite", "libsqlite3-sys", "aws-sdk-dynamodb", "aws-config", "clap",
-    "reqwest", "hyper", "rustls", "uuid", "rand", "getrandom", "chrono", "anyhow",
+    "sqlx",
+    "sqlx-core",
+    "rusqlite",
+    "libsqlite3-sys",
+    "aws-sdk-dynamodb",
+    "aws-config",
+    "clap",
+    "reqwest",
+    "hyper",
+    "rustls",
+    "uuid",
+    "rand",
+    "getrandom",
+    "chrono",
+    "anyhow",
 ];
 
 /// What nothing may bring in: one TLS stack, and none that needs a C library of its own.
@@ -34,7 +52,11 @@ fn metadata() -> Value {
         .current_dir(top())
         .output()
         .expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).expect("cargo writes JSON")
 }
 
@@ -71,10 +93,15 @@ fn dependencies(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
 fn crates_depend_only_on_whom_they_may_know() {
     let edges = dependencies(&metadata());
     for (name, allowed) in ALLOWED {
-        let ours: Vec<&String> =
-            edges[*name].iter().filter(|other| other.starts_with("operators")).collect();
+        let ours: Vec<&String> = edges[*name]
+            .iter()
+            .filter(|other| other.starts_with("operators"))
+            .collect();
         for other in ours {
-            assert!(allowed.contains(&other.as_str()), "{name} must not know {other}");
+            assert!(
+                allowed.contains(&other.as_str()),
+                "{name} must not know {other}"
+            );
         }
     }
 }
@@ -92,7 +119,10 @@ fn the_kernel_reaches_no_database_no_network_and_no_command_line() {
         }
     }
     for forbidden in FORBIDDEN_IN_KERNEL {
-        assert!(!reached.contains(*forbidden), "the kernel reaches {forbidden}");
+        assert!(
+            !reached.contains(*forbidden),
+            "the kernel reaches {forbidden}"
+        );
     }
     assert!(reached.contains("tokio"), "the search itself works");
 }

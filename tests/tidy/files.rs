@@ -8,14 +8,22 @@ fn every_source_file_says_what_it_owns() {
         for path in files_below(folder, ".rs") {
             let text = read(&path);
             let start = text.trim_start_matches("#![").trim_start();
-            assert!(start.starts_with("//!"), "{} has no `//!` header", path.display());
+            assert!(
+                start.starts_with("//!"),
+                "{} has no `//!` header",
+                path.display()
+            );
         }
     }
 }
 
 #[test]
 fn nothing_is_left_open_in_the_code() {
-    let marks = [["to", "do!("].concat(), ["unimple", "mented!("].concat(), ["FIX", "ME"].concat()];
+    let marks = [
+        ["to", "do!("].concat(),
+        ["unimple", "mented!("].concat(),
+        ["FIX", "ME"].concat(),
+    ];
     for folder in ["kernel", "seams", "connectors", "policies", "cli", "tests"] {
         for path in files_below(folder, ".rs") {
             let text = read(&path);
@@ -23,7 +31,11 @@ fn nothing_is_left_open_in_the_code() {
                 assert!(!text.contains(mark), "{} has {mark}", path.display());
             }
             let ignored = ["#[ign", "ore"].concat();
-            assert!(!text.contains(&ignored), "{} skips a test in silence", path.display());
+            assert!(
+                !text.contains(&ignored),
+                "{} skips a test in silence",
+                path.display()
+            );
         }
     }
 }
@@ -32,7 +44,11 @@ fn nothing_is_left_open_in_the_code() {
 fn every_decision_record_is_in_the_index() {
     let index = read(&top().join("docs/adr/README.md"));
     for path in files_below("docs/adr", ".md") {
-        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
         if name != "README.md" {
             assert!(index.contains(&name), "{name} is not in docs/adr/README.md");
         }
@@ -46,12 +62,20 @@ fn every_link_between_documents_leads_somewhere() {
     for document in documents {
         let text = read(&document);
         let folder = document.parent().expect("a folder");
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+        for link in text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next())
+        {
             let target = link.split('#').next().unwrap_or_default();
             if target.is_empty() || target.contains("://") {
                 continue;
             }
-            assert!(folder.join(target).exists(), "{}: {link}", document.display());
+            assert!(
+                folder.join(target).exists(),
+                "{}: {link}",
+                document.display()
+            );
         }
     }
 }

@@ -40,7 +40,10 @@ fn citations() -> BTreeMap<String, String> {
 /// The `N.M` that follow directly, separated by commas, spaces or `and`.
 fn numbers(text: &str) -> Vec<String> {
     let mut found = Vec::new();
-    for word in text.split([' ', ',', ';', ':', ')', '(', '/']).filter(|word| !word.is_empty()) {
+    for word in text
+        .split([' ', ',', ';', ':', ')', '(', '/'])
+        .filter(|word| !word.is_empty())
+    {
         let word = word.trim_end_matches('.');
         let is_number = word.split_once('.').is_some_and(|(section, rule)| {
             let digits = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit());
@@ -58,7 +61,10 @@ fn numbers(text: &str) -> Vec<String> {
 #[test]
 fn every_rule_is_cited_by_a_test() {
     let cited = citations();
-    let missing: Vec<String> = rules().into_iter().filter(|rule| !cited.contains_key(rule)).collect();
+    let missing: Vec<String> = rules()
+        .into_iter()
+        .filter(|rule| !cited.contains_key(rule))
+        .collect();
     assert!(missing.is_empty(), "no test cites {missing:?}");
 }
 
@@ -66,6 +72,9 @@ fn every_rule_is_cited_by_a_test() {
 fn every_citation_is_of_a_rule_that_exists() {
     let rules = rules();
     for (rule, file) in citations() {
-        assert!(rules.contains(&rule), "{file} cites rule {rule}, which does not exist");
+        assert!(
+            rules.contains(&rule),
+            "{file} cites rule {rule}, which does not exist"
+        );
     }
 }
