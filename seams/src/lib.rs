@@ -4,12 +4,16 @@
 //! kernel's pure functions, and writes what they say. A store file says only how records are kept.
 
 mod book;
+#[cfg(feature = "dynamodb")]
+mod dynamodb;
 mod memory;
 mod page;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod system_clock;
 
+#[cfg(feature = "dynamodb")]
+pub use dynamodb::DynamoStore;
 pub use memory::MemoryStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;

@@ -164,6 +164,12 @@ impl Page {
         self.entities.get(name)
     }
 
+    /// Everybody who waits for an entity, as it is on this page.
+    #[cfg(feature = "dynamodb")]
+    pub(crate) fn queue_now(&self, name: &EntityName) -> Option<&BTreeMap<Ticket, SessionId>> {
+        self.queues.get(name)
+    }
+
     /// The ticket the next waiter gets.
     pub(crate) fn load_ticket(&mut self, ticket: Ticket) {
         self.next_ticket = Some(ticket);

@@ -1,0 +1,430 @@
+//! Requests: consistent reads, conditional writes, and what to make of a failure.
+//!
+//! A request that may succeed later (throttled, in conflict, unanswered) is sent again a few times,
+//! a write with the same token, so that one that landed is not done twice. An effect is never sent
+//! again from here: nothing here knows of effects.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{
+    AttributeValue, CancellationReason, Delete, Get, KeysAndAttributes, Put,
+    ReturnValuesOnConditionCheckFailure, TransactGetItem, TransactWriteItem,
+};
+use operators_kernel::{StoreError, StoreTime};
+
+use super::fields::{Fields, number, text};
+use super::item::{Address, BY, Item, PK, SK, VERSION};
+use super::observer::Observer;
+
+/// The pauses before a request is sent again; the last one is repeated.
+const PAUSES_MS: [u64; 6] = [5, 15, 40, 100, 250, 500];
+/// How long a request is sent again; the caller has patience of its own.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// The most items one `BatchGetItem` takes.
+const GET_MAX: usize = 100;
+
+/// What the store has to say after a request.
+pub(super) enum Failure {
+    /// It may succeed later.
+    Later(String),
+    /// It will not.
+    Never(StoreError),
+}
+
+/// The table, reached.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    pub(super) client: Client,
+    pub(super) name: String,
+    /// For messages.
+    pub(super) place: String,
+    pub(super) observer: Arc<Observer>,
+}
+
+/// What must be true of an item for it to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expect {
+    /// Nobody wrote it yet.
+    Absent,
+    /// It is as it was read.
+    Version(u64),
+    /// Whatever it is.
+    Anything,
+}
+
+/// One write of several that happen together or not at all.
+#[derive(Debug, Clone)]
+pub(super) enum Write {
+    Put(Item, Expect),
+    Delete(Address),
+}
+
+/// What became of several writes.
+#[derive(Debug)]
+pub(super) enum Written {
+    /// All happened.
+    Done,
+    /// None happened. For each: nothing if it was not in the way, or the item that was (if any).
+    Refused(Vec<Option<Option<Item>>>),
+}
+
+/// How far a range goes.
+#[derive(Debug, Clone)]
+pub(super) enum Range {
+    /// All of it, oldest first.
+    All,
+    /// From after here, oldest first.
+    After(String),
+    /// Between these two, both included, oldest first.
+    Between(String, String),
+    /// The last one.
+    Last,
+}
+
+impl Table {
+    pub(super) fn unusable(&self, problem: impl Into<String>) -> StoreError {
+        StoreError::Unusable {
+            store: self.place.clone(),
+            problem: problem.into(),
+        }
+    }
+
+    pub(super) fn unavailable(&self, problem: impl Into<String>) -> StoreError {
+        StoreError::Unavailable {
+            store: self.place.clone(),
+            problem: problem.into(),
+        }
+    }
+
+    /// Sends a request until it is answered or patience is out.
+    pub(super) async fn send<T, E, F>(&self, request: impl Fn() -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, SdkError<E>>>,
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        let mut pauses = Pauses::new(&self.observer);
+        loop {
+            match request().await.map_err(|error| self.sort(&error)) {
+                Ok(answer) => return Ok(answer),
+                Err(Failure::Never(error)) => return Err(error),
+                Err(Failure::Later(problem)) => {
+                    if !pauses.pause(&self.observer).await {
+                        return Err(self.unavailable(problem));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Decided once, where the vendor's error is first seen.
+    pub(super) fn sort<E>(&self, error: &SdkError<E>) -> Failure
+    where
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        let SdkError::ServiceError(service) = error else {
+            return match error {
+                SdkError::ConstructionFailure(_) => Failure::Never(self.unusable(root(error))),
+                SdkError::TimeoutError(_) => Failure::Later("it does not answer".to_owned()),
+                _ => Failure::Later(format!("it cannot be reached: {}", root(error))),
+            };
+        };
+        let code = service.err().code().unwrap_or_default();
+        let said = service.err().message().unwrap_or_default();
+        match code {
+            "ResourceNotFoundException" => Failure::Never(self.unusable(
+                "the table is not there; make it with `operators doctor --create`, or as \
+                 docs/guides/dynamodb.md shows",
+            )),
+            "ProvisionedThroughputExceededException"
+            | "ThrottlingException"
+            | "ThrottledException"
+            | "RequestLimitExceeded"
+            | "RequestThrottledException"
+            | "LimitExceededException"
+            | "TransactionConflictException"
+            | "TransactionCanceledException"
+            | "TransactionInProgressException"
+            | "InternalServerError"
+            | "InternalFailure"
+            | "InternalServerException"
+            | "ServiceUnavailable" => Failure::Later(format!("{code}: {said}")),
+            _ if service.raw().status().is_server_error() => {
+                Failure::Later(format!("{}: {said}", service.raw().status().as_u16()))
+            }
+            _ => Failure::Never(self.unusable(format!("{code}: {said}"))),
+        }
+    }
+
+    /// One item, as it is.
+    pub(super) async fn get(&self, address: &Address) -> Result<Option<Item>, StoreError> {
+        let answer = self
+            .send(|| {
+                let request = self.client.get_item().table_name(&self.name);
+                let request = request.set_key(Some(address.item()));
+                request.consistent_read(true).send()
+            })
+            .await?;
+        Ok(answer.item)
+    }
+
+    /// Several items, all of one moment.
+    pub(super) async fn snapshot(
+        &self,
+        addresses: &[Address],
+    ) -> Result<Vec<Option<Item>>, StoreError> {
+        let gets = addresses.iter().map(|address| {
+            let get = Get::builder().table_name(&self.name);
+            let get = get.set_key(Some(address.item())).build();
+            let get = get.map_err(|error| self.unusable(error.to_string()))?;
+            Ok(TransactGetItem::builder().get(get).build())
+        });
+        let gets: Vec<TransactGetItem> = gets.collect::<Result<_, StoreError>>()?;
+        let answer = self
+            .send(|| {
+                let request = self.client.transact_get_items();
+                request.set_transact_items(Some(gets.clone())).send()
+            })
+            .await?;
+        let found = answer.responses.unwrap_or_default();
+        Ok(found.into_iter().map(|response| response.item).collect())
+    }
+
+    /// Several items, each as it is; those that are not there are left out.
+    pub(super) async fn get_all(&self, addresses: &[Address]) -> Result<Vec<Item>, StoreError> {
+        let mut found = Vec::with_capacity(addresses.len());
+        for chunk in addresses.chunks(GET_MAX) {
+            let mut keys: Vec<Item> = chunk.iter().map(Address::item).collect();
+            let mut pauses = Pauses::new(&self.observer);
+            while !keys.is_empty() {
+                let wanted = KeysAndAttributes::builder()
+                    .set_keys(Some(keys.clone()))
+                    .consistent_read(true)
+                    .build()
+                    .map_err(|error| self.unusable(error.to_string()))?;
+                let answer = self
+                    .send(|| {
+                        let request = self.client.batch_get_item();
+                        request.request_items(&self.name, wanted.clone()).send()
+                    })
+                    .await?;
+                let items = answer.responses.unwrap_or_default().remove(&self.name);
+                found.extend(items.unwrap_or_default());
+                let left = answer.unprocessed_keys.unwrap_or_default();
+                let left = left.get(&self.name).map(|left| left.keys().to_vec());
+                keys = left.unwrap_or_default();
+                if !keys.is_empty() && !pauses.pause(&self.observer).await {
+                    return Err(self.unavailable("it answers only in part"));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// One page of a range: its items, and whether there is more.
+    pub(super) async fn range(
+        &self,
+        pk: &str,
+        range: Range,
+    ) -> Result<(Vec<Item>, bool), StoreError> {
+        let answer = self
+            .send(|| {
+                let mut request = self
+                    .client
+                    .query()
+                    .table_name(&self.name)
+                    .consistent_read(true)
+                    .expression_attribute_values(":pk", text(pk));
+                let condition = match &range {
+                    Range::All | Range::Last => format!("{PK} = :pk"),
+                    Range::After(start) => {
+                        request = request.expression_attribute_values(":a", text(start));
+                        format!("{PK} = :pk AND {SK} > :a")
+                    }
+                    Range::Between(first, last) => {
+                        request = request
+                            .expression_attribute_values(":a", text(first))
+                            .expression_attribute_values(":b", text(last));
+                        format!("{PK} = :pk AND {SK} BETWEEN :a AND :b")
+                    }
+                };
+                if matches!(range, Range::Last) {
+                    request = request.scan_index_forward(false).limit(1);
+                }
+                request.key_condition_expression(condition).send()
+            })
+            .await?;
+        let more = answer.last_evaluated_key.is_some();
+        Ok((answer.items.unwrap_or_default(), more))
+    }
+
+    /// Writes all or nothing. `id` names this very write for ever: it is on what is put, so that a
+    /// write that landed though its answer was lost is known for one's own.
+    pub(super) async fn write(&self, id: &str, writes: &[Write]) -> Result<Written, StoreError> {
+        let items = writes.iter().map(|write| self.transact(id, write));
+        let items: Vec<TransactWriteItem> = items.collect::<Result<_, StoreError>>()?;
+        let mut pauses = Pauses::new(&self.observer);
+        loop {
+            let sent = self
+                .client
+                .transact_write_items()
+                .set_transact_items(Some(items.clone()))
+                .client_request_token(id)
+                .send()
+                .await;
+            let error = match sent {
+                Ok(_) => return Ok(Written::Done),
+                Err(error) => error,
+            };
+            if let Some(refused) = refusals(&error) {
+                let ours = refused.iter().flatten().flatten().any(|item| {
+                    let by = Fields::of(item, "an item").text_if_there(BY);
+                    by.is_ok_and(|by| by == Some(id))
+                });
+                return Ok(if ours {
+                    Written::Done
+                } else {
+                    Written::Refused(refused)
+                });
+            }
+            if let Some(problem) = invalid(&error) {
+                return Err(self.unusable(problem));
+            }
+            match self.sort(&error) {
+                Failure::Never(error) => return Err(error),
+                Failure::Later(problem) => {
+                    if !pauses.pause(&self.observer).await {
+                        return Err(self.unavailable(problem));
+                    }
+                }
+            }
+        }
+    }
+
+    fn transact(&self, id: &str, write: &Write) -> Result<TransactWriteItem, StoreError> {
+        let unusable = |error: aws_sdk_dynamodb::error::BuildError| self.unusable(error.to_string());
+        match write {
+            Write::Delete(address) => {
+                let delete = Delete::builder().table_name(&self.name);
+                let delete = delete.set_key(Some(address.item())).build();
+                let delete = delete.map_err(unusable)?;
+                Ok(TransactWriteItem::builder().delete(delete).build())
+            }
+            Write::Put(item, expect) => {
+                let mut put = Put::builder().table_name(&self.name);
+                put = put.set_item(Some(item.clone())).item(BY, text(id));
+                put = match expect {
+                    Expect::Anything => put,
+                    Expect::Absent | Expect::Version(0) => {
+                        put.condition_expression(format!("attribute_not_exists({PK})"))
+                    }
+                    Expect::Version(version) => put
+                        .condition_expression(format!("{VERSION} = :v"))
+                        .expression_attribute_values(":v", number(*version)),
+                };
+                if *expect != Expect::Anything {
+                    let all_old = ReturnValuesOnConditionCheckFailure::AllOld;
+                    put = put.return_values_on_condition_check_failure(all_old);
+                }
+                let put = put.build().map_err(unusable)?;
+                Ok(TransactWriteItem::builder().put(put).build())
+            }
+        }
+    }
+}
+
+/// Why a write was cancelled, for each of its parts.
+fn reasons(error: &SdkError<TransactWriteItemsError>) -> &[CancellationReason] {
+    match error.as_service_error() {
+        Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
+            cancelled.cancellation_reasons()
+        }
+        _ => &[],
+    }
+}
+
+/// What can never be written, in the store's words.
+fn invalid(error: &SdkError<TransactWriteItemsError>) -> Option<String> {
+    let mut reasons = reasons(error).iter();
+    let reason = reasons.find(|reason| {
+        let code = reason.code();
+        code == Some("ValidationError") || code == Some("ItemCollectionSizeLimitExceeded")
+    })?;
+    Some(reason.message().unwrap_or("invalid").to_owned())
+}
+
+/// What lies at the bottom of an error.
+fn root(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    deepest.to_string()
+}
+
+/// What stood in a write's way, if that is why it did not happen.
+fn refusals(error: &SdkError<TransactWriteItemsError>) -> Option<Vec<Option<Option<Item>>>> {
+    let reasons = reasons(error);
+    let is_condition =
+        |reason: &CancellationReason| reason.code() == Some("ConditionalCheckFailed");
+    if !reasons.iter().any(is_condition) {
+        return None;
+    }
+    let refused = |reason: &CancellationReason| is_condition(reason).then(|| reason.item.clone());
+    Some(reasons.iter().map(refused).collect())
+}
+
+/// Growing pauses, each of random length so that two that met do not meet again.
+pub(super) struct Pauses {
+    taken: usize,
+    until: StoreTime,
+}
+
+impl Pauses {
+    pub(super) fn new(observer: &Observer) -> Self {
+        Self {
+            taken: 0,
+            until: observer.now().plus(PATIENCE),
+        }
+    }
+
+    /// Waits a while; `false` once patience is out.
+    pub(super) async fn pause(&mut self, observer: &Observer) -> bool {
+        if observer.now() >= self.until {
+            return false;
+        }
+        let longest = PAUSES_MS.get(self.taken.min(PAUSES_MS.len() - 1));
+        let longest = longest.copied().unwrap_or(1);
+        self.taken += 1;
+        let micros = longest * 500 + u64::from(chance()) * longest * 500 / 255;
+        tokio::time::sleep(Duration::from_micros(micros)).await;
+        true
+    }
+}
+
+/// A random byte; without randomness a fixed one, for nothing but spreading depends on it.
+pub(super) fn chance() -> u8 {
+    let mut byte = [0];
+    drop(getrandom::fill(&mut byte));
+    u8::from_ne_bytes(byte)
+}
+
+/// An id nobody else has, of the length that a request token may have.
+pub(super) fn fresh_id() -> Result<String, String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| format!("no randomness to be had: {error}"))?;
+    Ok(operators_kernel::json::hex(&bytes))
+}
+
+/// A number as a sort key: its order as text is its order as a number.
+pub(super) fn ordinal(number: u64) -> String {
+    format!("{number:020}")
+}
+
+/// A list of numbers.
+pub(super) fn numbers(all: &[u64]) -> AttributeValue {
+    AttributeValue::L(all.iter().map(number).collect())
+}

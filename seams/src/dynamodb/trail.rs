@@ -1,0 +1,297 @@
+//! How receipts get their order without a lock that everybody waits for.
+//!
+//! A tenant has a few *lanes*. A receipt is put under its id, and in the same write its id is put at
+//! the end of one lane, on a place that must be empty: so a lane has no gaps, grows only at its end,
+//! and two writers on one lane cannot both win. A process keeps to one lane while it can, so writers
+//! rarely meet. Readers merge the lanes into numbered pages (`pages`), once and for good.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use operators_kernel::{Receipt, StoreError, TenantId};
+use tokio::sync::{OwnedMutexGuard, oneshot};
+
+use super::fields::{Fields, number, text};
+use super::item::{Address, Item, write_receipt};
+use super::request::{Expect, Pauses, Range, Table, Write, Written, chance, fresh_id, ordinal};
+
+/// Lanes of one tenant: as many writes of one tenant go on at once, in one process or several.
+/// Fixed for ever: readers look at all of them.
+pub(super) const LANES: usize = 16;
+
+/// The most receipts in one write: it takes 100 items, and 4 MB.
+const BATCH_MAX: usize = 90;
+const BATCH_BYTES_MAX: usize = 3_000_000;
+/// The largest receipt that surely fits into an item.
+const RECEIPT_BYTES_MAX: usize = 300 * 1024;
+
+/// Where a tenant's lanes end, as far as this process knows.
+#[derive(Debug)]
+struct Ends {
+    // Async locks, held over the write on purpose: one write at a time on a lane.
+    lanes: Vec<Arc<tokio::sync::Mutex<Option<u64>>>>,
+    preferred: AtomicUsize,
+}
+
+/// A receipt that waits for the next batch, and whoever waits for it.
+type Pending = (Receipt, oneshot::Sender<Result<(), StoreError>>);
+
+/// The receipts of one tenant that touch no key, written together.
+#[derive(Debug, Default)]
+struct Batch {
+    // A std lock around a list; never over an await.
+    pending: Mutex<Vec<Pending>>,
+    // An async lock, held over the write on purpose: what queues meanwhile is the next batch.
+    writing: tokio::sync::Mutex<()>,
+}
+
+/// Writes receipts.
+#[derive(Debug, Default)]
+pub(super) struct Trail {
+    // Std locks around look-ups; never over an await.
+    ends: Mutex<HashMap<TenantId, Arc<Ends>>>,
+    batches: Mutex<HashMap<TenantId, Arc<Batch>>>,
+}
+
+/// A lane held for one write.
+struct Lane {
+    index: usize,
+    end: OwnedMutexGuard<Option<u64>>,
+}
+
+pub(super) fn lane_pk(tenant: &TenantId, index: usize) -> String {
+    Address::of("lane", &[tenant.as_str(), &format!("{index:02}")]).pk
+}
+
+/// A line of a lane: the ids written together, the first with the line's own number.
+pub(super) struct Line {
+    pub(super) first: u64,
+    pub(super) at: i64,
+    pub(super) ids: Vec<String>,
+}
+
+impl Line {
+    pub(super) fn read(item: &Item) -> Result<Self, String> {
+        let fields = Fields::of(item, "a line of a lane");
+        let first = fields.text("sk")?;
+        Ok(Self {
+            first: first.parse().map_err(|_| format!("a line is `{first}`"))?,
+            at: fields.number("at")?,
+            ids: fields.texts("ids")?,
+        })
+    }
+
+    /// The number of its last receipt.
+    pub(super) fn last(&self) -> u64 {
+        let count = u64::try_from(self.ids.len()).unwrap_or(u64::MAX);
+        self.first.saturating_add(count).saturating_sub(1)
+    }
+}
+
+impl Trail {
+    /// Writes `writes` and `receipts` together. A receipt whose id is there already stays as it is.
+    /// The answer speaks of `writes` alone.
+    pub(super) async fn write(
+        &self,
+        table: &Table,
+        tenant: &TenantId,
+        writes: Vec<Write>,
+        mut receipts: Vec<Receipt>,
+    ) -> Result<Written, StoreError> {
+        let mut ids = HashSet::new();
+        receipts.retain(|receipt| ids.insert(receipt.receipt_id.clone()));
+        let ends = self.ends(tenant);
+        let mut pauses = Pauses::new(&table.observer);
+        loop {
+            let id = fresh_id().map_err(|problem| table.unavailable(problem))?;
+            if receipts.is_empty() {
+                if writes.is_empty() {
+                    return Ok(Written::Done);
+                }
+                return table.write(&id, &writes).await;
+            }
+            let mut lane = ends.take().await;
+            let all = lane.with_line(table, tenant, &writes, &receipts).await?;
+            let written = table.write(&id, &all).await;
+            let refused = match written {
+                Ok(Written::Done) => {
+                    lane.advance(receipts.len());
+                    return Ok(Written::Done);
+                }
+                Ok(Written::Refused(refused)) => refused,
+                Err(error) => {
+                    // Whether it landed is not known, nor where the lane ends.
+                    *lane.end = None;
+                    return Err(error);
+                }
+            };
+            let (ours, theirs) = refused.split_at(writes.len().min(refused.len()));
+            if theirs.last().is_some_and(Option::is_some) {
+                // Somebody else wrote on this lane: look where it ends, and keep to another.
+                *lane.end = None;
+                ends.prefer_another();
+            }
+            if ours.iter().any(Option::is_some) {
+                return Ok(Written::Refused(ours.to_vec()));
+            }
+            drop(lane);
+            let mut there = theirs.iter();
+            receipts.retain(|_| there.next().is_none_or(Option::is_none));
+            if !pauses.pause(&table.observer).await {
+                return Err(table.unavailable("its lanes are crowded"));
+            }
+        }
+    }
+
+    /// Writes a receipt that touches no key, together with whatever others wait to be written.
+    pub(super) async fn append(
+        &self,
+        table: &Table,
+        tenant: &TenantId,
+        receipt: Receipt,
+    ) -> Result<(), StoreError> {
+        if receipt_bytes(&receipt) > RECEIPT_BYTES_MAX {
+            // Alone: it must not take others down with it.
+            return Err(table.unusable(format!(
+                "receipt `{}` is larger than an item can be (400 KB); shorten the arguments",
+                receipt.receipt_id
+            )));
+        }
+        let batch = self.batch(tenant);
+        let (reply, mut answer) = oneshot::channel();
+        batch.push(receipt, reply);
+        loop {
+            let _one_at_a_time = batch.writing.lock().await;
+            // Somebody may have taken this one along.
+            match answer.try_recv() {
+                Ok(done) => return done,
+                Err(oneshot::error::TryRecvError::Empty) => {}
+                Err(oneshot::error::TryRecvError::Closed) => {
+                    return Err(table.unavailable("a batch of receipts was given up"));
+                }
+            }
+            let taken = batch.take();
+            let (receipts, replies): (Vec<_>, Vec<_>) = taken.into_iter().unzip();
+            let written = self.write(table, tenant, Vec::new(), receipts).await;
+            let done = written.map(|_| ());
+            for reply in replies {
+                // Whoever asked may have left; the receipt is written all the same.
+                drop(reply.send(done.clone()));
+            }
+        }
+    }
+
+    fn ends(&self, tenant: &TenantId) -> Arc<Ends> {
+        let mut all = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let ends = all.entry(tenant.clone()).or_insert_with(|| {
+            Arc::new(Ends {
+                lanes: (0..LANES).map(|_| Arc::default()).collect(),
+                preferred: AtomicUsize::new(usize::from(chance())),
+            })
+        });
+        Arc::clone(ends)
+    }
+
+    fn batch(&self, tenant: &TenantId) -> Arc<Batch> {
+        let mut all = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(tenant.clone()).or_default())
+    }
+}
+
+impl Batch {
+    fn push(&self, receipt: Receipt, reply: oneshot::Sender<Result<(), StoreError>>) {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.push((receipt, reply));
+    }
+
+    fn take(&self) -> Vec<Pending> {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = 0;
+        let fits = |(receipt, _): &&Pending| {
+            bytes += receipt_bytes(receipt);
+            bytes <= BATCH_BYTES_MAX
+        };
+        let count = pending.iter().take(BATCH_MAX).take_while(fits).count();
+        let count = count.max(1).min(pending.len());
+        pending.drain(..count).collect()
+    }
+}
+
+/// About how large a receipt's item is; its arguments are all that can be large.
+fn receipt_bytes(receipt: &Receipt) -> usize {
+    let args = serde_json::to_string(&receipt.action.args);
+    args.map_or(0, |args| args.len()) + 4_096
+}
+
+impl Ends {
+    /// A lane nobody of this process writes on, the preferred one if it is free.
+    async fn take(&self) -> Lane {
+        let preferred = self.preferred.load(Ordering::Relaxed) % LANES;
+        for step in 0..LANES {
+            let index = (preferred + step) % LANES;
+            let lane = self.lanes.get(index).map(Arc::clone);
+            if let Some(Ok(end)) = lane.map(tokio::sync::Mutex::try_lock_owned) {
+                return Lane { index, end };
+            }
+        }
+        let index = (preferred + usize::from(chance())) % LANES;
+        let lane = self.lanes.get(index).map(Arc::clone).unwrap_or_default();
+        Lane {
+            index,
+            end: lane.lock_owned().await,
+        }
+    }
+
+    fn prefer_another(&self) {
+        let other = usize::from(chance());
+        self.preferred.store(other, Ordering::Relaxed);
+    }
+}
+
+impl Lane {
+    /// Everything to be written, the lane's new line last.
+    async fn with_line(
+        &mut self,
+        table: &Table,
+        tenant: &TenantId,
+        writes: &[Write],
+        receipts: &[Receipt],
+    ) -> Result<Vec<Write>, StoreError> {
+        let pk = lane_pk(tenant, self.index);
+        let end = match *self.end {
+            Some(end) => end,
+            None => {
+                let (last, _) = table.range(&pk, Range::Last).await?;
+                let line = last.first().map(Line::read).transpose();
+                let line = line.map_err(|problem| table.unusable(problem))?;
+                line.map_or(0, |line| line.last())
+            }
+        };
+        *self.end = Some(end);
+        let mut all = writes.to_vec();
+        for (number, receipt) in (end + 1..).zip(receipts) {
+            let mut item = write_receipt(receipt).map_err(|problem| table.unusable(problem))?;
+            item.insert("lane".to_owned(), super::fields::number(self.index));
+            item.insert("number".to_owned(), super::fields::number(number));
+            all.push(Write::Put(item, Expect::Absent));
+        }
+        let ids = receipts.iter().map(|receipt| text(&receipt.receipt_id));
+        let mut line = Address {
+            pk,
+            sk: ordinal(end + 1),
+        }
+        .item();
+        line.insert("ids".to_owned(), AttributeValue::L(ids.collect()));
+        let at = table.observer.stamp().as_micros();
+        line.insert("at".to_owned(), number(at));
+        all.push(Write::Put(line, Expect::Absent));
+        Ok(all)
+    }
+
+    fn advance(&mut self, count: usize) {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        *self.end = self.end.map(|end| end.saturating_add(count));
+    }
+}

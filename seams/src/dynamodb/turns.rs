@@ -1,0 +1,313 @@
+//! The calls on keys and entities: each decides on a sheet until its write holds.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
+use operators_kernel::{
+    Claim, ClaimAnswer, Clearance, EntityKey, Forget, ForgetAnswer, IdempotencyKey, RedactionKey,
+    Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, TenantId, Ticket,
+};
+use tokio::sync::OwnedMutexGuard;
+
+use super::Shared;
+use super::fields::Fields;
+use super::item::{Address, PK, PROPOSAL_BYTES_MAX, proposal_bytes};
+use super::request::{Pauses, fresh_id};
+use super::sheet::{Kept, Sheet};
+use crate::book::{self, Book};
+use crate::page::Page;
+use crate::page::Want;
+
+/// Calls of this process on one entity go one after the other: they would only refuse each other.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    // A std lock around look-ups, never over an await; the inner ones are held over a call.
+    entities: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// One call's turn on an entity.
+struct Turn<'a> {
+    turns: &'a Turns,
+    pk: String,
+    // Given back before the entity is forgotten.
+    held: Option<OwnedMutexGuard<()>>,
+}
+
+impl Turns {
+    async fn take(&self, tenant: &TenantId, entity: &EntityKey) -> Turn<'_> {
+        let pk = Address::entity(tenant, entity).pk;
+        let turn = {
+            let mut entities = self.entities.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(entities.entry(pk.clone()).or_default())
+        };
+        Turn {
+            turns: self,
+            pk,
+            held: Some(turn.lock_owned().await),
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        drop(self.held.take());
+        let entities = self.turns.entities.lock();
+        let mut entities = entities.unwrap_or_else(PoisonError::into_inner);
+        // One count is the map's: nobody else waits.
+        if entities.get(&self.pk).is_some_and(|turn| Arc::strong_count(turn) == 1) {
+            entities.remove(&self.pk);
+        }
+    }
+}
+
+impl Shared {
+    pub(super) async fn claim(
+        &self,
+        tenant: &TenantId,
+        mut claim: Claim,
+    ) -> Result<ClaimAnswer, StoreError> {
+        let (entity, key) = (claim.proposal.entity_key.clone(), claim.proposal.idempotency_key.clone());
+        self.check_size(&claim)?;
+        let _turn = self.turns.take(tenant, &entity).await;
+        let mut sheet = Sheet::of_key(tenant, &entity, &key);
+        let believed = self.table.observer.entity(&Address::entity(tenant, &entity).pk);
+        let is_hopeful = claim.ticket.is_none() && claim.clearance == Clearance::Cleared;
+        match believed {
+            Some(entity) if is_hopeful && entity.is_free() => sheet.entity = entity,
+            None if is_hopeful => {}
+            _ => self.look(&mut sheet).await?,
+        }
+        let asked = self.table.observer.now();
+        let asker = claim.proposal.receipt_id.clone();
+        let mut tries = Tries::new(self);
+        loop {
+            claim.ticket = claim.ticket.or_else(|| sheet.ticket_of(&asker));
+            let work = |page: &mut Page| book::claim(page, tenant, &claim);
+            let (page, answer) = self.decide(&mut sheet, work).await?;
+            match self.keep(&mut sheet, page, &asker, asked).await? {
+                Kept::Done => return Ok(answer),
+                Kept::Again => tries.again(self).await?,
+            }
+        }
+    }
+
+    /// What cannot be kept is not begun.
+    fn check_size(&self, claim: &Claim) -> Result<(), StoreError> {
+        let bytes = proposal_bytes(&claim.proposal);
+        let bytes = bytes.map_err(|problem| self.table.unusable(problem))?;
+        if bytes <= PROPOSAL_BYTES_MAX {
+            return Ok(());
+        }
+        let key = &claim.proposal.idempotency_key;
+        Err(self.table.unusable(format!(
+            "the action of key `{key}` has {bytes} bytes, and it keeps at most {PROPOSAL_BYTES_MAX}"
+        )))
+    }
+
+    pub(super) async fn settle(
+        &self,
+        tenant: &TenantId,
+        settlement: Settlement,
+    ) -> Result<SettleAnswer, StoreError> {
+        let proposal = &settlement.proposal;
+        let _turn = self.turns.take(tenant, &proposal.entity_key).await;
+        let mut sheet = Sheet::of_key(tenant, &proposal.entity_key, &proposal.idempotency_key);
+        let observer = &self.table.observer;
+        let entity = observer.entity(&Address::entity(tenant, &proposal.entity_key).pk);
+        match (observer.intent(&proposal.receipt_id), entity) {
+            (Some(key), Some(entity)) => {
+                sheet.key = Some(key);
+                sheet.entity = entity;
+            }
+            _ => self.look(&mut sheet).await?,
+        }
+        self.change(&mut sheet, |page| book::settle(page, tenant, &settlement))
+            .await
+    }
+
+    /// Decides about a key until it is durable.
+    async fn change<T>(
+        &self,
+        sheet: &mut Sheet,
+        work: impl Fn(&mut Page) -> Result<T, book::BookError<Want>>,
+    ) -> Result<T, StoreError> {
+        let asked = self.table.observer.now();
+        let mut tries = Tries::new(self);
+        loop {
+            self.follow(sheet).await?;
+            let (page, answer) = self.decide(sheet, &work).await?;
+            match self.keep(sheet, page, "", asked).await? {
+                Kept::Done => return Ok(answer),
+                Kept::Again => tries.again(self).await?,
+            }
+        }
+    }
+
+    /// The sheet of a key, whatever its entity; nothing if nobody claimed it.
+    pub(super) async fn sheet_of(
+        &self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<Option<Sheet>, StoreError> {
+        let found = self.table.get(&Address::key(tenant, key)).await?;
+        let Some(found) = self.read_key(found.as_ref())? else {
+            return Ok(None);
+        };
+        let mut sheet = Sheet::of_key(tenant, found.entity_key(), key);
+        self.look(&mut sheet).await?;
+        Ok(Some(sheet))
+    }
+
+    pub(super) async fn resolve(
+        &self,
+        tenant: &TenantId,
+        resolution: Resolution,
+    ) -> Result<ResolveAnswer, StoreError> {
+        let Some(mut sheet) = self.sheet_of(tenant, &resolution.key).await? else {
+            return Ok(ResolveAnswer::NotInDoubt(None));
+        };
+        let work = |page: &mut Page| book::resolve(page, tenant, &resolution);
+        self.change(&mut sheet, work).await
+    }
+
+    pub(super) async fn forget(
+        &self,
+        tenant: &TenantId,
+        wish: Forget,
+    ) -> Result<ForgetAnswer, StoreError> {
+        let Some(mut sheet) = self.sheet_of(tenant, &wish.key).await? else {
+            return Ok(ForgetAnswer::NotBurned(None));
+        };
+        self.change(&mut sheet, |page| book::forget(page, tenant, &wish))
+            .await
+    }
+
+    pub(super) async fn pass(
+        &self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        session: SessionId,
+        ticket: Option<Ticket>,
+    ) -> Result<Option<Ticket>, StoreError> {
+        // Asked for in every try: a place taken by a write whose answer was lost is found again.
+        let asker = fresh_id().map_err(|problem| self.table.unavailable(problem))?;
+        self.queue(tenant, entity, &asker, |page, found| {
+            book::pass(page, tenant, entity, session, ticket.or(found))
+        })
+        .await
+    }
+
+    pub(super) async fn leave(
+        &self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        ticket: Ticket,
+    ) -> Result<(), StoreError> {
+        self.queue(tenant, entity, "", |page, _| {
+            Ok(page.remove_waiter(tenant, entity, ticket)?)
+        })
+        .await
+    }
+
+    /// Decides about an entity's queue until it is durable.
+    async fn queue<T>(
+        &self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        asker: &str,
+        work: impl Fn(&mut Page, Option<Ticket>) -> Result<T, book::BookError<Want>>,
+    ) -> Result<T, StoreError> {
+        let _turn = self.turns.take(tenant, entity).await;
+        let asked = self.table.observer.now();
+        let mut sheet = Sheet::of_entity(tenant, entity);
+        self.look(&mut sheet).await?;
+        let mut tries = Tries::new(self);
+        loop {
+            let found = sheet.ticket_of(asker);
+            let (page, answer) = self.decide(&mut sheet, |page| work(page, found)).await?;
+            match self.keep(&mut sheet, page, asker, asked).await? {
+                Kept::Done => return Ok(answer),
+                Kept::Again => tries.again(self).await?,
+            }
+        }
+    }
+
+    /// The tenant's key: the one there, or a fresh one from now on.
+    pub(super) async fn redaction_key(
+        &self,
+        tenant: &TenantId,
+    ) -> Result<RedactionKey, StoreError> {
+        let address = Address::of("tenant", &[tenant.as_str()]);
+        if let Some(found) = self.table.get(&address).await? {
+            return self.read_redaction_key(&found);
+        }
+        let fresh = crate::random_key().map_err(|problem| self.table.unavailable(problem))?;
+        let mut item = address.item();
+        let bytes = Blob::new(fresh.as_bytes().to_vec());
+        item.insert("redaction_key".to_owned(), AttributeValue::B(bytes));
+        let put = self.table.send(|| {
+            let request = self
+                .table
+                .client
+                .put_item()
+                .table_name(&self.table.name)
+                .set_item(Some(item.clone()))
+                .condition_expression(format!("attribute_not_exists({PK})"))
+                .return_values_on_condition_check_failure(
+                    ReturnValuesOnConditionCheckFailure::AllOld,
+                );
+            async move {
+                match request.send().await {
+                    Ok(_) => Ok(None),
+                    Err(error) => match error.as_service_error() {
+                        Some(service) if service.is_conditional_check_failed_exception() => {
+                            Ok(Some(()))
+                        }
+                        _ => Err(error),
+                    },
+                }
+            }
+        });
+        if put.await?.is_none() {
+            return Ok(fresh);
+        }
+        // Somebody else was faster, or a lost answer was ours: the one there counts.
+        let found = self.table.get(&address).await?.unwrap_or_default();
+        self.read_redaction_key(&found)
+    }
+
+    fn read_redaction_key(&self, item: &super::item::Item) -> Result<RedactionKey, StoreError> {
+        let bytes = Fields::of(item, "a tenant").bytes("redaction_key");
+        let bytes = bytes.map_err(|problem| self.table.unusable(problem))?;
+        let bytes: [u8; 32] = bytes
+            .try_into()
+            .map_err(|_| self.table.unusable("a tenant's key is not 32 bytes long"))?;
+        Ok(RedactionKey::new(bytes))
+    }
+}
+
+/// How often a decision was made on records that were no longer so. The first time costs nothing:
+/// it was made on belief.
+struct Tries {
+    refused: u32,
+    pauses: Pauses,
+}
+
+impl Tries {
+    fn new(shared: &Shared) -> Self {
+        Self {
+            refused: 0,
+            pauses: Pauses::new(&shared.table.observer),
+        }
+    }
+
+    async fn again(&mut self, shared: &Shared) -> Result<(), StoreError> {
+        self.refused += 1;
+        if self.refused > 2 && !self.pauses.pause(&shared.table.observer).await {
+            return Err(shared.table.unavailable("too many others change the same records"));
+        }
+        Ok(())
+    }
+}
