@@ -25,7 +25,7 @@ const TIMEOUT_MS: u64 = 1_500;
 const MAX_LAND_MS: u64 = 200;
 
 /// How long mending may take: a doubt is believed "not applied" after less than two seconds.
-const MENDED_WITHIN: Duration = Duration::from_secs(60);
+const MENDED_WITHIN: Duration = Duration::from_mins(1);
 
 /// One store, one sink (or a file), and what was printed so far.
 #[derive(Debug)]

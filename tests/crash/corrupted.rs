@@ -109,13 +109,13 @@ const SPOILINGS: &[Spoiling] = &[
     }),
     ("a receipt nobody proposed", Invariant::I5, |h| {
         let mut receipt = h.receipts[0].clone();
-        receipt.receipt_id = "rc_invented".to_owned();
+        receipt.receipt_id.push_str("-invented");
         h.receipts.push(receipt);
     }),
     ("a result without receipt", Invariant::I5, |h| {
         for line in &mut h.lines {
             if let Line::Result(result) = line {
-                result.receipt_id = "rc_gone".to_owned();
+                result.receipt_id.push_str("-gone");
             }
         }
     }),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use operators_kernel::life::Phase;
-use operators_kernel::{ActionResult, Disposition, Reason, ReceiptKind};
+use operators_kernel::{ActionResult, Disposition, Reason, ReceiptKind, ReceiptOutcome};
 use operators_tests::fixtures;
 use operators_tests::history::{History, Line};
 
@@ -45,13 +45,22 @@ fn phase(history: &History, key: &str) -> Phase {
     history.keys[&fixtures::key(key)].phase
 }
 
-/// A correction that cites the frozen process's own receipt.
+/// How many corrections cite the receipt of a proposal that was taken for a doubt.
 fn corrections(history: &History) -> usize {
-    let is_late = |receipt_id: &str| receipt_id.ends_with(".late");
+    let was_in_doubt = |cited: &str| {
+        let mut receipts = history.receipts.iter();
+        receipts.any(|r| r.receipt_id == cited && r.outcome == Some(ReceiptOutcome::InDoubt))
+    };
     history
         .receipts
         .iter()
-        .filter(|r| r.kind == ReceiptKind::Correction && is_late(&r.receipt_id))
+        .filter(|receipt| receipt.kind == ReceiptKind::Correction)
+        .filter(|receipt| {
+            receipt
+                .original_receipt_id
+                .as_deref()
+                .is_some_and(was_in_doubt)
+        })
         .count()
 }
 

@@ -162,8 +162,9 @@ impl Tally {
     /// One action at a time and one death: what is left is known exactly.
     fn assert_as_expected(&self, effect: &str, leaves: Leaves, context: &str) {
         match (effect, leaves) {
-            ("keyed", _) => assert_eq!(self.applied, PLAN.actions, "{context}: {self:?}"),
-            (_, Leaves::NoDoubt) => assert_eq!(self.applied, PLAN.actions, "{context}: {self:?}"),
+            ("keyed", _) | (_, Leaves::NoDoubt) => {
+                assert_eq!(self.applied, PLAN.actions, "{context}: {self:?}");
+            }
             ("opaque", Leaves::Doubt) => assert_eq!(self.in_doubt, 1, "{context}: {self:?}"),
             _ => {}
         }

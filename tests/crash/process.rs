@@ -1,5 +1,6 @@
 //! A victim from a test's side: started, watched, signalled, and always reaped.
 
+use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -14,7 +15,7 @@ use operators_tests::history::Line;
 use operators_tests::sink;
 
 /// Nothing a victim does takes this long; longer means that it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What a victim is told, as its command line.
 #[derive(Debug, Clone)]
@@ -28,8 +29,8 @@ impl Orders {
 
     /// Adds an option.
     #[must_use]
-    pub fn with(mut self, name: &str, value: impl ToString) -> Self {
-        self.0.extend([name.to_owned(), value.to_string()]);
+    pub fn with(mut self, name: &str, value: impl fmt::Display) -> Self {
+        self.0.extend([name.to_owned(), format!("{value}")]);
         self
     }
 

@@ -21,12 +21,11 @@ use crate::options::{Options, TOOL};
 
 /// The tools, each behind a connector that dies where it was told to.
 pub fn registry(options: &Options, wires: &Arc<Wires>) -> Registry {
-    let (config, outside) = match options.sink {
-        Some(port) => (http(options, port), Outside::Sink(port)),
-        None => {
-            let file = options.file.clone().expect("--sink or --file");
-            (file_config(options, &file), Outside::File(file))
-        }
+    let (config, outside) = if let Some(port) = options.sink {
+        (http(options, port), Outside::Sink(port))
+    } else {
+        let file = options.file.clone().expect("--sink or --file");
+        (file_config(options, &file), Outside::File(file))
     };
     let shop = ConnectorName::parse("shop").expect("a valid name");
     let configs = BTreeMap::from([(shop, config)]);
