@@ -19,11 +19,8 @@
 //!     -> Result<ActionResult, ExecError> { answered.settle(reply).await }
 //! ```
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
-
-use futures_util::FutureExt;
 
 use crate::action::{ActionResult, Outcome};
 use crate::clock::IdKind;
@@ -34,7 +31,7 @@ use crate::durable::{
 };
 use crate::error::ExecError;
 use crate::kernel::Kernel;
-use crate::life::{KeyRecord, Phase};
+use crate::life::KeyRecord;
 use crate::proposed::{Case, Proposed, digest_of};
 use crate::receipt::AttemptMark;
 use crate::single_flight::Place;
@@ -99,9 +96,25 @@ impl Weighed {
         let mut claim = self.case.claim(session, OnDoubt::Probe, now);
         let mut asked = 0;
         loop {
-            let answer = match kernel.claim(&mut claim).await {
+            let since = kernel.seams.clock.monotonic();
+            let place = &mut self.place;
+            let told = |error| {
+                reply.answer(Err(ExecError::Store(error)));
+                // Others of this process need not wait for this: the store keeps the order.
+                drop(place.take());
+            };
+            let answer = match kernel.claim(&mut claim, told).await {
+                Ok(ClaimAnswer::Claimed(_) | ClaimAnswer::Wait(_) | ClaimAnswer::Probe(_))
+                    if reply.is_answered() =>
+                {
+                    return self.reconcile(claim, reply).await;
+                }
                 Ok(answer) => answer,
-                Err(error) => return self.lost(claim, error, reply).await,
+                Err(ExecError::Store(error)) if error.is_retryable() => {
+                    reply.answer(Err(ExecError::Store(error)));
+                    return self.reconcile(claim, reply).await;
+                }
+                Err(error) => return Err(error),
             };
             // A session lost on the way means another receipt than was begun with.
             self.case
@@ -114,6 +127,7 @@ impl Weighed {
                         weighed: self,
                         session: claim.session,
                         mark,
+                        since,
                     })));
                 }
                 ClaimAnswer::Wait(ticket) => {
@@ -132,7 +146,7 @@ impl Weighed {
                     asked = asked.saturating_add(1);
                 }
                 ClaimAnswer::Probe(doubt) => {
-                    self.probe(&doubt).await?;
+                    self.probe(&doubt).await;
                     claim.on_doubt = OnDoubt::Refuse;
                 }
                 ClaimAnswer::Duplicate { original, attempt } => {
@@ -146,27 +160,20 @@ impl Weighed {
         }
     }
 
-    /// The store stopped answering, so whether the claim landed is not known. The caller is told
-    /// that nothing was sent; then the claim is asked for until the store says, and freed if it
+    /// The store did not answer in time, so whether the claim landed is not known, and the caller
+    /// was told that nothing was sent. The claim is asked for until the store says, and freed if it
     /// was granted, so that no intent is left that nobody will ever settle.
-    async fn lost(
-        self,
-        mut claim: Claim,
-        error: ExecError,
-        reply: &mut Reply,
-    ) -> Result<Claiming, ExecError> {
-        let may_have_landed = matches!(&error, ExecError::Store(error) if error.is_retryable());
-        if !may_have_landed {
-            return Err(error);
-        }
-        reply.answer(Err(error));
+    async fn reconcile(self, mut claim: Claim, reply: &mut Reply) -> Result<Claiming, ExecError> {
         let Self {
             kernel,
             place,
-            case,
+            mut case,
         } = self;
         // Others of this process need not wait for this: the store keeps the order.
         drop(place);
+        case.proposal
+            .receipt_id
+            .clone_from(&claim.proposal.receipt_id);
         let durable = Arc::clone(&kernel.seams.durable);
         let tenant = claim.proposal.tenant_id.clone();
         loop {
@@ -187,6 +194,7 @@ impl Weighed {
                         weighed,
                         session,
                         mark,
+                        since: Duration::ZERO,
                     };
                     claimed
                         .give_up("the store did not answer in time")
@@ -197,8 +205,11 @@ impl Weighed {
                 Ok(Some(ClaimAnswer::Wait(ticket))) => claim.ticket = Some(ticket),
                 Ok(Some(ClaimAnswer::Probe(_))) => claim.on_doubt = OnDoubt::Refuse,
                 Err(StoreError::Unavailable { .. }) => {}
-                // Its receipt is written, or the store cannot be used, or the session is dead and
-                // its intents are doubts.
+                Err(StoreError::SessionDead { .. }) => {
+                    kernel.disown(&claim).await;
+                    break;
+                }
+                // Its receipt is written, or the store cannot be used.
                 Ok(_) | Err(_) => break,
             }
         }
@@ -206,37 +217,30 @@ impl Weighed {
     }
 
     /// Asks the connector about a doubt and closes it if the answer can be believed.
-    async fn probe(&self, doubt: &KeyRecord) -> Result<(), ExecError> {
-        let Some(tool) = &self.case.proposed.tool else {
-            return Ok(());
+    async fn probe(&self, doubt: &KeyRecord) {
+        let key = &self.case.proposal.idempotency_key;
+        let proposed = &self.case.proposed;
+        let Some(tool) = &proposed.tool else {
+            return;
         };
-        let call = self
-            .case
-            .proposed
-            .call(tool, doubt.generation, doubt.attempt);
-        let probed = AssertUnwindSafe(tool.connector.probe(&call)).catch_unwind();
-        let Ok(Ok(found)) = tokio::time::timeout(call.deadline, probed).await else {
-            return Ok(());
-        };
-        let verdict = match found {
-            ProbeOutcome::Applied(mut effect) => {
-                effect.result = self.case.proposed.redaction.scrub(effect.result);
-                Verdict::Applied(effect)
-            }
-            ProbeOutcome::NotApplied => Verdict::NotApplied,
+        let call = proposed.call(tool, doubt.generation, doubt.attempt);
+        let (verdict, result_digest) = match proposed.ask(tool, call).await {
+            ProbeOutcome::Applied(effect) => match digest_of(&effect.result) {
+                Ok(digest) => (Verdict::Applied(effect), digest),
+                Err(error) => {
+                    tracing::warn!(%key, %error, "what the probe found cannot be recorded");
+                    return;
+                }
+            },
+            ProbeOutcome::NotApplied => (Verdict::NotApplied, String::new()),
             ProbeOutcome::Unknown(error) => {
-                let key = &self.case.proposal.idempotency_key;
                 tracing::info!(%key, %error, "the probe could not tell");
-                return Ok(());
+                return;
             }
-        };
-        let result_digest = match &verdict {
-            Verdict::Applied(effect) => digest_of(&effect.result)?,
-            Verdict::NotApplied | Verdict::WriteOff => String::new(),
         };
         let kernel = &self.kernel;
         let resolution = Resolution {
-            key: self.case.proposal.idempotency_key.clone(),
+            key: key.clone(),
             attempt: doubt.attempt,
             verdict,
             by: Resolver::Probe,
@@ -245,13 +249,12 @@ impl Weighed {
             result_digest,
             at: kernel.seams.clock.now(),
         };
-        // Whatever the answer, the claim that follows sees the state as it is.
-        kernel
-            .seams
-            .durable
-            .resolve(&self.case.proposal.tenant_id, resolution)
-            .await?;
-        Ok(())
+        // Whatever the answer, the claim that follows sees the state as it is, and rides out a
+        // store that fails.
+        let tenant = &self.case.proposal.tenant_id;
+        if let Err(error) = kernel.seams.durable.resolve(tenant, resolution).await {
+            tracing::warn!(%key, %error, "what the probe found is not recorded");
+        }
     }
 
     fn ended(self, attempt: u32, outcome: Outcome) -> Claiming {
@@ -276,10 +279,12 @@ pub struct Claimed {
     weighed: Weighed,
     session: SessionId,
     mark: AttemptMark,
+    /// When the claim was first asked for, on the clock that only moves forward.
+    since: Duration,
 }
 
 impl Claimed {
-    /// Gate 5: sends the call, unless the lease ran out since the claim.
+    /// Gate 5: sends the call, unless lease or deadline ran out since the claim.
     pub async fn invoke(self) -> Answered {
         let Weighed { kernel, case, .. } = &self.weighed;
         let proposed = &case.proposed;
@@ -289,8 +294,16 @@ impl Claimed {
                 nothing_sent("the lease ran out before the call was sent")
             }
             Some(tool) => {
-                let call = proposed.call(tool, self.mark.generation, self.mark.attempt);
-                proposed.send(tool, call).await
+                let mut call = proposed.call(tool, self.mark.generation, self.mark.attempt);
+                // Quiescence is counted from the intent, so the call's time is too: a request must
+                // not leave later than whoever believes "not applied" thinks it can.
+                let gone = kernel.seams.clock.monotonic().saturating_sub(self.since);
+                call.deadline = call.deadline.saturating_sub(gone);
+                if call.deadline.is_zero() {
+                    nothing_sent("the call's deadline passed before it was sent")
+                } else {
+                    proposed.send(tool, call).await
+                }
             }
         };
         Answered {
@@ -331,6 +344,7 @@ impl Answered {
                     weighed,
                     session,
                     mark,
+                    ..
                 },
             outcome,
         } = self;
@@ -377,9 +391,6 @@ fn result_of(proposed: Proposed, settlement: Settlement, answer: SettleAnswer) -
         },
         SettledOutcome::NotApplied { error } => Outcome::Failed {
             error: answer.error.unwrap_or(error),
-        },
-        SettledOutcome::Unknown { error } if answer.phase == Phase::Applied => Outcome::Failed {
-            error: format!("{error} (an earlier attempt took effect)"),
         },
         SettledOutcome::Unknown { error } => Outcome::InDoubt {
             error: answer.error.unwrap_or(error),

@@ -1,5 +1,6 @@
 //! What all gates share, and how store calls ride out a store that fails for a while.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,11 +53,20 @@ impl Kernel {
 
     /// Claims, riding out a store that fails for a while and a session that was lost. The same
     /// `receipt_id` every time: a claim that did land is found, not made again.
-    pub(crate) async fn claim(&self, claim: &mut Claim) -> Result<ClaimAnswer, ExecError> {
+    ///
+    /// `tell` is told when the store says nothing for longer than anybody should wait.
+    pub(crate) async fn claim(
+        &self,
+        claim: &mut Claim,
+        tell: impl FnOnce(StoreError),
+    ) -> Result<ClaimAnswer, ExecError> {
         let tenant = claim.proposal.tenant_id.clone();
-        let mut patience = Patience::new(self.settings.store_patience);
+        let mut patience = self.patience();
+        let mut tell = Some(tell);
+        let mut may_have_landed = false;
         loop {
-            let error = match self.seams.durable.claim(&tenant, vec![claim.clone()]).await {
+            let asked = self.seams.durable.claim(&tenant, vec![claim.clone()]);
+            let error = match self.to_its_end(asked, &mut tell).await {
                 Ok(mut answers) => {
                     return answers.pop().ok_or_else(|| {
                         ExecError::Invariant("the store answered no claim".to_owned())
@@ -65,6 +75,9 @@ impl Kernel {
                 Err(error) => error,
             };
             if let StoreError::SessionDead { session, .. } = error {
+                if std::mem::take(&mut may_have_landed) {
+                    self.disown(claim).await;
+                }
                 claim.session = self.lease.replace(session).await?;
                 claim.ticket = None;
                 // Had the claim landed under the dead session, its receipt is written already and
@@ -72,8 +85,61 @@ impl Kernel {
                 claim.proposal.receipt_id = self.seams.clock.id(IdKind::Receipt);
             } else if !error.is_retryable() || patience.pause().await.is_over() {
                 return Err(error.into());
+            } else {
+                may_have_landed = true;
             }
         }
+    }
+
+    /// Ends the doubt that the death of a session made of a claim whose answer never came: nothing
+    /// was sent for it, and nobody else can know that.
+    pub(crate) async fn disown(&self, claim: &Claim) {
+        let (durable, proposal) = (&self.seams.durable, &claim.proposal);
+        let (tenant, key) = (&proposal.tenant_id, &proposal.idempotency_key);
+        let ended = async {
+            let Some(record) = durable.key(tenant, key).await? else {
+                return Ok(());
+            };
+            if record.proposal.receipt_id != proposal.receipt_id {
+                return Ok(());
+            }
+            let settlement = Settlement {
+                session: record.session,
+                mark: record.mark(),
+                proposal: record.proposal,
+                outcome: SettledOutcome::NotApplied {
+                    error: "nothing was sent: the session was lost before".to_owned(),
+                },
+                result_digest: String::new(),
+                at: self.seams.clock.now(),
+            };
+            durable.settle(tenant, vec![settlement]).await.map(drop)
+        };
+        let ended: Result<(), StoreError> = ended.await;
+        if let Err(error) = ended {
+            tracing::warn!(%key, %error, "a claim that was never used stays a doubt");
+        }
+    }
+
+    /// Awaits a store call to its end, for dropped half-way it may be done or not; but tells once
+    /// when it says nothing for longer than anybody should wait.
+    async fn to_its_end<T>(
+        &self,
+        call: impl Future<Output = T>,
+        tell: &mut Option<impl FnOnce(StoreError)>,
+    ) -> T {
+        let patience = self.settings.store_patience;
+        let mut call = pin!(call);
+        if let Ok(answer) = tokio::time::timeout(patience, &mut call).await {
+            return answer;
+        }
+        if let Some(tell) = tell.take() {
+            tell(StoreError::Unavailable {
+                store: self.seams.durable.describe(),
+                problem: format!("no answer within {patience:?}"),
+            });
+        }
+        call.await
     }
 
     /// Settles until it is done; tells the caller when that takes longer than anybody should wait.
@@ -93,14 +159,11 @@ impl Kernel {
             },
             source,
         };
-        let mut patience = Patience::new(self.settings.store_patience);
+        let mut patience = self.patience();
         loop {
-            match self
-                .seams
-                .durable
-                .settle(tenant, vec![settlement.clone()])
-                .await
-            {
+            let asked = self.seams.durable.settle(tenant, vec![settlement.clone()]);
+            let mut tell = Some(|error| reply.answer(Err(not_recorded(error))));
+            match self.to_its_end(asked, &mut tell).await {
                 Ok(mut answers) => {
                     return answers.pop().ok_or_else(|| {
                         ExecError::Invariant("the store answered no settlement".to_owned())
@@ -117,13 +180,18 @@ impl Kernel {
         }
     }
 
+    /// How long to go on trying a store that fails.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience::new(self.settings.store_patience)
+    }
+
     /// Writes a receipt that touches no key, riding out a store that fails for a while.
     pub(crate) async fn record(
         &self,
         tenant: &TenantId,
         receipt: Receipt,
     ) -> Result<(), ExecError> {
-        let mut patience = Patience::new(self.settings.store_patience);
+        let mut patience = self.patience();
         loop {
             match self
                 .seams
@@ -140,16 +208,22 @@ impl Kernel {
 }
 
 impl Kernel {
-    /// Gives a place in the store's queue back.
+    /// Gives a place in the store's queue back, however long it takes: nobody behind it moves while
+    /// its session lives.
     pub(crate) async fn leave(&self, tenant: &TenantId, entity: &EntityKey, ticket: Ticket) {
-        if let Err(error) = self.seams.durable.leave(tenant, entity, ticket).await {
-            tracing::warn!(%error, "a place in the queue was not given back; it goes with the session");
+        let mut patience = self.patience();
+        while let Err(error) = self.seams.durable.leave(tenant, entity, ticket).await {
+            tracing::warn!(%error, "a place in the queue is not given back yet");
+            if !error.is_retryable() {
+                return;
+            }
+            patience.pause().await;
         }
     }
 }
 
 /// How long to go on trying, in growing pauses.
-struct Patience {
+pub(crate) struct Patience {
     left: Duration,
     pause: Duration,
 }
@@ -162,7 +236,7 @@ impl Patience {
         }
     }
 
-    async fn pause(&mut self) -> &Self {
+    pub(crate) async fn pause(&mut self) -> &Self {
         let pause = self.pause.min(RETRY_PAUSE_MAX);
         tokio::time::sleep(pause).await;
         self.left = self.left.saturating_sub(pause);
@@ -170,7 +244,7 @@ impl Patience {
         self
     }
 
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.left.is_zero()
     }
 }

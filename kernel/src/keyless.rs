@@ -63,6 +63,7 @@ impl Keyless {
         let entity = &self.proposed.action.entity_key;
         let mut ticket = None;
         let mut asked = 0;
+        let mut patience = kernel.patience();
         loop {
             let session = kernel.lease.session();
             match durable.pass(tenant, entity, session, ticket).await {
@@ -80,7 +81,13 @@ impl Keyless {
                     kernel.lease.replace(session).await?;
                     ticket = None;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) if error.is_retryable() && !patience.pause().await.is_over() => {}
+                Err(error) => {
+                    if let Some(place) = ticket {
+                        kernel.leave(tenant, entity, place).await;
+                    }
+                    return Err(error.into());
+                }
             }
         }
     }

@@ -11,7 +11,8 @@ use futures_util::FutureExt;
 use crate::action::{BLOCKED_BY_TRUST_POLICY, PlannedAction, Reason, Refusal};
 use crate::clock::{IdKind, Timestamp};
 use crate::connector::{
-    Call, Connector, ConnectorError, EffectClass, InvokeOutcome, OnUnknown, Tool,
+    Call, Connector, ConnectorError, Effect, EffectClass, InvokeOutcome, OnUnknown, ProbeOutcome,
+    Tool,
 };
 use crate::durable::{Claim, Clearance, Fingerprint, OnDoubt, SessionId, SettledOutcome};
 use crate::error::ExecError;
@@ -101,24 +102,48 @@ impl Proposed {
     /// the deadline are unknown outcomes: bytes may have left.
     pub(crate) async fn send(&self, tool: &Tool, call: Call) -> SettledOutcome {
         let connector: &dyn Connector = &*tool.connector;
-        let invoked = AssertUnwindSafe(connector.invoke(&call)).catch_unwind();
-        let outcome = match tokio::time::timeout(call.deadline, invoked).await {
+        // Made, polled and dropped inside: a connector may panic at any of the three.
+        let invoked = async { tokio::time::timeout(call.deadline, connector.invoke(&call)).await };
+        let outcome = match AssertUnwindSafe(invoked).catch_unwind().await {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(_panic)) => unknown("the connector panicked"),
-            Err(_elapsed) => unknown(&format!("no answer within {:?}", call.deadline)),
+            Ok(Err(_elapsed)) => {
+                let deadline = tool.contract.timeout;
+                unknown(&format!("no answer within {deadline:?}"))
+            }
+            Err(_panic) => unknown("the connector panicked"),
         };
         match outcome {
-            InvokeOutcome::Applied(mut effect) => {
-                effect.result = self.redaction.scrub(effect.result);
-                effect.effect_id = effect.effect_id.map(|id| self.redaction.scrub_text(id));
-                SettledOutcome::Applied(effect)
-            }
+            InvokeOutcome::Applied(effect) => SettledOutcome::Applied(self.scrub(effect)),
             InvokeOutcome::NotApplied(error) => SettledOutcome::NotApplied {
                 error: self.redaction.scrub_text(error.message),
             },
             InvokeOutcome::Unknown(error) => SettledOutcome::Unknown {
                 error: self.redaction.scrub_text(error.message),
             },
+        }
+    }
+
+    /// Asks whether an earlier attempt took effect, bounded in time, and takes secrets out of
+    /// whatever came back.
+    pub(crate) async fn ask(&self, tool: &Tool, call: Call) -> ProbeOutcome {
+        let connector: &dyn Connector = &*tool.connector;
+        let probed = async { tokio::time::timeout(call.deadline, connector.probe(&call)).await };
+        let unknown = |message: &str| ProbeOutcome::Unknown(ConnectorError::new(message));
+        match AssertUnwindSafe(probed).catch_unwind().await {
+            Ok(Ok(ProbeOutcome::Applied(effect))) => ProbeOutcome::Applied(self.scrub(effect)),
+            Ok(Ok(ProbeOutcome::NotApplied)) => ProbeOutcome::NotApplied,
+            Ok(Ok(ProbeOutcome::Unknown(error))) => {
+                unknown(&self.redaction.scrub_text(error.message))
+            }
+            Ok(Err(_elapsed)) => unknown("the probe had no answer in time"),
+            Err(_panic) => unknown("the probe panicked"),
+        }
+    }
+
+    fn scrub(&self, effect: Effect) -> Effect {
+        Effect {
+            result: self.redaction.scrub(effect.result),
+            effect_id: effect.effect_id.map(|id| self.redaction.scrub_text(id)),
         }
     }
 

@@ -10,13 +10,17 @@ use serde::Serialize;
 use crate::action::{
     ActionResult, Disposition, ExecutionPlan, Original, Outcome, PlannedAction, Reason,
 };
-use crate::durable::{ClaimAnswer, OnDoubt, SessionId};
+use crate::connector::Effect;
+use crate::durable::{ClaimAnswer, OnDoubt, SessionId, SettledOutcome, Settlement};
 use crate::error::ExecError;
 use crate::key::EntityKey;
-use crate::life::{self, ClaimStep, EntityRecord, KeyRecord, Phase, Turn};
+use crate::life::{self, ClaimStep, EntityRecord, KeyRecord, Turn};
 use crate::proposed::{Case, Proposed};
 use crate::setup::{RunContext, Seams};
 use crate::trust::TrustDecision;
+
+/// Stands for the receipt of what an earlier action of the same plan would have done.
+const THIS_PLAN: &str = "(this plan)";
 
 /// What an action would become.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -102,7 +106,7 @@ impl Rehearsal<'_> {
         // Whoever holds the entity now will be done when a real run gets its turn.
         let ending = match life::claim(key.as_ref(), &entity, Turn::Free, &claim, glimpse.now) {
             ClaimStep::Grant { key, entity } => {
-                self.pretend_applied(*key, entity);
+                self.pretend_applied(*key, &entity);
                 None
             }
             ClaimStep::End {
@@ -127,25 +131,29 @@ impl Rehearsal<'_> {
         ))
     }
 
-    fn pretend_applied(&mut self, mut key: KeyRecord, mut entity: EntityRecord) {
-        key.phase = Phase::Applied;
-        key.application = Some(life::Application {
-            attempt: key.attempt,
-            original: Original {
-                receipt_id: "(this plan)".to_owned(),
-                applied_at: self.seams.clock.now(),
+    /// Settles as a run would whose call took effect.
+    fn pretend_applied(&mut self, mut key: KeyRecord, entity: &EntityRecord) {
+        THIS_PLAN.clone_into(&mut key.proposal.receipt_id);
+        let settlement = Settlement {
+            session: key.session,
+            mark: key.mark(),
+            proposal: key.proposal.clone(),
+            outcome: SettledOutcome::Applied(Effect {
                 result: serde_json::Value::Null,
-                written_off: false,
-            },
-            effect_id: None,
-            double_applied: false,
-        });
-        entity.holder = None;
-        entity.revision = entity.revision.max(key.proposal.revision);
-        self.entities
-            .insert(key.proposal.entity_key.clone(), entity);
-        self.keys
-            .insert(key.proposal.idempotency_key.as_str().to_owned(), key);
+                effect_id: None,
+            }),
+            result_digest: String::new(),
+            at: self.seams.clock.now(),
+        };
+        let settled = life::settle(&key, entity, &settlement);
+        let proposal = &key.proposal;
+        if let Some(entity) = settled.entity {
+            self.entities.insert(proposal.entity_key.clone(), entity);
+        }
+        if let Some(key) = settled.key {
+            let name = proposal.idempotency_key.as_str().to_owned();
+            self.keys.insert(name, *key);
+        }
     }
 }
 

@@ -22,6 +22,11 @@ impl Reply {
         }
     }
 
+    /// Whether the caller has been told something already.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Whether nobody listens any more, before anything was answered.
     pub(crate) fn is_caller_gone(&self) -> bool {
         self.0.as_ref().is_some_and(oneshot::Sender::is_closed)

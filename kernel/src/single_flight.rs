@@ -6,12 +6,13 @@
 //! between processes.
 
 use std::fmt;
-use std::sync::Arc;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::key::{EntityKey, TenantId};
 
@@ -33,7 +34,11 @@ struct Tail {
 
 /// One place in a queue, as those behind see it.
 struct Gate {
-    signal: watch::Sender<Signal>,
+    // A std lock: held for a copy of one word, never over an await.
+    signal: Mutex<Signal>,
+    // Rung when the signal changes. It wakes in the order in which they came; a `watch` wakes in a
+    // random one, and a read could be overtaken by the action behind it.
+    rung: Notify,
 }
 
 #[derive(Clone)]
@@ -44,6 +49,26 @@ enum Signal {
     Over,
     /// It left before its turn came: wait for the one before instead.
     Behind(Arc<Gate>),
+}
+
+impl Gate {
+    fn held() -> Arc<Self> {
+        Arc::new(Self {
+            signal: Mutex::new(Signal::Held),
+            rung: Notify::new(),
+        })
+    }
+
+    fn signal(&self) -> Signal {
+        // One word: a panic while it was held cannot have left it half-written.
+        let signal = self.signal.lock().unwrap_or_else(PoisonError::into_inner);
+        signal.clone()
+    }
+
+    fn say(&self, signal: Signal) {
+        *self.signal.lock().unwrap_or_else(PoisonError::into_inner) = signal;
+        self.rung.notify_waiters();
+    }
 }
 
 /// Too many wait already.
@@ -62,9 +87,7 @@ impl Flights {
 
     /// Takes the place behind everybody who is there now.
     pub(crate) fn arrive(self: &Arc<Self>, lane: Lane) -> Result<Arrival, Overloaded> {
-        let gate = Arc::new(Gate {
-            signal: watch::Sender::new(Signal::Held),
-        });
+        let gate = Gate::held();
         let (prior, waiting) = match self.tails.entry(lane.clone()) {
             Entry::Vacant(vacant) => {
                 let waiting = Arc::new(AtomicUsize::new(0));
@@ -141,8 +164,7 @@ impl Flights {
         // so either this sees it, or it will see this.
         let mut tail = Arc::clone(prior);
         loop {
-            let signal = tail.signal.borrow().clone();
-            match signal {
+            match tail.signal() {
                 Signal::Held => break,
                 Signal::Over => {
                     occupied.remove();
@@ -209,19 +231,21 @@ impl Following {
 
 async fn until_over(mut gate: Arc<Gate>) {
     loop {
-        let mut signals = gate.signal.subscribe();
-        let signal = match signals
-            .wait_for(|signal| !matches!(signal, Signal::Held))
-            .await
-        {
-            Ok(signal) => signal.clone(),
-            // The sender lives in the gate, which is held here; were it gone, so were the turn.
-            Err(_) => return,
+        let next = {
+            let mut rung = pin!(gate.rung.notified());
+            // Listens before it looks: what is said in between is heard.
+            rung.as_mut().enable();
+            match gate.signal() {
+                Signal::Held => {
+                    rung.await;
+                    None
+                }
+                Signal::Over => return,
+                Signal::Behind(before) => Some(before),
+            }
         };
-        match signal {
-            Signal::Held => {}
-            Signal::Over => return,
-            Signal::Behind(before) => gate = before,
+        if let Some(before) = next {
+            gate = before;
         }
     }
 }
@@ -247,13 +271,11 @@ impl Drop for Place {
     fn drop(&mut self) {
         match self.prior.take() {
             None => {
-                self.gate.signal.send_replace(Signal::Over);
+                self.gate.say(Signal::Over);
                 self.flights.remove(&self.lane, &self.gate);
             }
             Some(prior) => {
-                self.gate
-                    .signal
-                    .send_replace(Signal::Behind(Arc::clone(&prior)));
+                self.gate.say(Signal::Behind(Arc::clone(&prior)));
                 self.flights.hand_back(&self.lane, &self.gate, &prior);
             }
         }
