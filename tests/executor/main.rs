@@ -1,3 +1,18 @@
 //! What one executor does, section by section of `docs/semantics.md`.
 
-mod smoke;
+mod cancel;
+mod doubts;
+mod failing;
+mod forecast;
+mod input;
+mod keys;
+mod landing;
+mod leases;
+mod leaving;
+mod order;
+mod receipts;
+mod secrets;
+mod simulation;
+mod support;
+mod trust;
+mod turns;

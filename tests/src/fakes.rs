@@ -14,6 +14,66 @@ use operators_kernel::{
 use serde_json::json;
 use tokio::sync::Semaphore;
 
+mod faulty;
+
+pub use faulty::{Fault, FaultyExec, Op};
+
+/// What happened, in order, told by all the fakes that share it.
+#[derive(Debug, Clone, Default)]
+pub struct Trace(Arc<Mutex<Vec<String>>>);
+
+impl Trace {
+    /// Writes one line.
+    pub fn note(&self, line: impl Into<String>) {
+        self.0.lock().expect("trace").push(line.into());
+    }
+
+    /// Every line so far, and forgets them.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().expect("trace"))
+    }
+}
+
+/// A clock that is the runtime's own, which a test may pause: the same run tells the same times.
+#[derive(Debug)]
+pub struct RuntimeClock {
+    start: tokio::time::Instant,
+    ids: AtomicU64,
+}
+
+impl RuntimeClock {
+    /// Starts now.
+    pub fn start() -> Self {
+        Self {
+            start: tokio::time::Instant::now(),
+            ids: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Clock for RuntimeClock {
+    fn now(&self) -> Timestamp {
+        let micros = i64::try_from(self.monotonic().as_micros()).expect("a short test");
+        Timestamp::from_micros(1_700_000_000_000_000 + micros)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn id(&self, kind: IdKind) -> String {
+        numbered(kind, &self.ids)
+    }
+}
+
+fn numbered(kind: IdKind, ids: &AtomicU64) -> String {
+    format!(
+        "{}{:06}",
+        kind.prefix(),
+        ids.fetch_add(1, Ordering::SeqCst) + 1
+    )
+}
+
 /// A clock that stands still until it is moved, and counts its ids.
 #[derive(Debug, Default)]
 pub struct TestClock {
@@ -40,11 +100,7 @@ impl Clock for TestClock {
     }
 
     fn id(&self, kind: IdKind) -> String {
-        format!(
-            "{}{:06}",
-            kind.prefix(),
-            self.ids.fetch_add(1, Ordering::SeqCst) + 1
-        )
+        numbered(kind, &self.ids)
     }
 }
 

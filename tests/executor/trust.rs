@@ -1,0 +1,195 @@
+//! Section 6: what trust decides, as a caller sees it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use operators_kernel::{
+    BLOCKED_BY_TRUST_POLICY, Disposition, OperatorName, PlannedAction, TrustDecision,
+};
+use operators_policies::{Policy, Reach, RuleSet};
+use operators_tests::fakes::{Act, Panics, Says};
+use operators_tests::fixtures::{World, action, hold};
+use serde_json::{Number, json};
+
+use crate::support::{Home, each_store, effects, memory, one, phase, proposals, words};
+
+fn rules(texts: &[&str]) -> RuleSet {
+    rules_for(texts, BTreeMap::new())
+}
+
+fn rules_for(texts: &[&str], reaches: BTreeMap<OperatorName, Vec<Reach>>) -> RuleSet {
+    let policies = texts
+        .iter()
+        .map(|text| Policy::parse(Path::new("test.toml"), text.as_bytes()).expect("a policy"));
+    RuleSet::new(policies.collect(), reaches).expect("a set")
+}
+
+fn under(set: RuleSet) -> World {
+    let mut world = memory().world;
+    world.policy = Arc::new(set);
+    world
+}
+
+/// Rule 6.1: nothing speaks for it, so it is blocked; there is no rule, and the error is exact.
+#[tokio::test]
+async fn what_no_rule_speaks_of_is_blocked_and_cites_no_rule() {
+    let refunds = "policy = \"p\"\nversion = 1\n[[rule]]\nname = \"refunds\"\ntool = \"orders.refund\"\ndecision = \"ALLOW\"\n";
+    for set in [rules(&[]), rules(&[refunds])] {
+        let world = under(set);
+        let executor = world.start().await;
+        let result = one(&executor, &world, hold("e", "k")).await;
+        assert_eq!(words(&result), "BLOCK false policy");
+        assert_eq!(result.error.as_deref(), Some("blocked by trust policy"));
+        assert_eq!(BLOCKED_BY_TRUST_POLICY, "blocked by trust policy");
+        assert_eq!(result.rule, None);
+        let text = serde_json::to_string(&result).expect("json");
+        assert!(!text.contains("\"rule\""), "{text}");
+        let receipt = proposals(&world).await.pop().expect("a receipt");
+        assert_eq!((receipt.rule, receipt.ok), (None, false));
+        assert!(world.connector.calls().is_empty());
+        assert_eq!(phase(&world, "k").await, None);
+    }
+}
+
+const HOLDS: &str = r#"
+policy = "holds"
+version = 3
+[[rule]]
+name = "holds run"
+tool = "orders.hold"
+decision = "ALLOW"
+max_value = 500
+[[rule]]
+name = "anything is told"
+tool = "orders.*"
+decision = "ALERT"
+"#;
+
+const NO_RELEASE: &str = r#"
+policy = "no-release"
+version = 1
+[[rule]]
+name = "nothing is released"
+tool = "orders.release"
+decision = "BLOCK"
+"#;
+
+fn worth(value: Option<Number>) -> PlannedAction {
+    PlannedAction {
+        value,
+        ..hold("e", "k")
+    }
+}
+
+/// Rules 6.2 and 6.3: a set in which any failing ceiling blocks, then any BLOCK, then any ALERT;
+/// the order of the files says nothing.
+#[tokio::test]
+async fn rules_are_a_set_whose_order_never_matters() {
+    for texts in [[HOLDS, NO_RELEASE], [NO_RELEASE, HOLDS]] {
+        let world = under(rules(&texts));
+        let executor = world.start().await;
+        for value in [None, Some(Number::from(501)), Number::from_f64(500.000_1)] {
+            let result = one(&executor, &world, worth(value)).await;
+            assert_eq!(words(&result), "BLOCK false policy");
+            assert_eq!(result.rule.as_deref(), Some("holds run"));
+        }
+        let release = action("orders.release", "e", "k2", json!({}));
+        let result = one(&executor, &world, release).await;
+        assert_eq!(words(&result), "BLOCK false policy");
+        assert_eq!(result.rule.as_deref(), Some("nothing is released"));
+        let result = one(&executor, &world, worth(Some(Number::from(500)))).await;
+        assert_eq!(words(&result), "ALERT true -");
+        assert_eq!(result.rule.as_deref(), Some("anything is told"));
+        let receipt = proposals(&world).await.pop().expect("a receipt");
+        let policy = receipt.policy.expect("the policy");
+        assert_eq!((policy.name.as_str(), policy.version), ("holds", 3));
+        assert!(policy.digest.starts_with("sha256:"));
+        assert_eq!(effects(&world), ["k"]);
+    }
+}
+
+/// Rule 6.5: an operator's `requires` is its whole reach.
+#[tokio::test]
+async fn a_tool_outside_an_operators_reach_is_blocked() {
+    let name = OperatorName::parse("ship-risk").expect("a name");
+    let reach = Reach::parse("shop:orders.hold").expect("a reach");
+    let open = "policy = \"open\"\nversion = 1\n[[rule]]\nname = \"all\"\ndecision = \"ALLOW\"\n";
+    let world = under(rules_for(
+        &[open],
+        BTreeMap::from([(name.clone(), vec![reach])]),
+    ));
+    let executor = world.start().await;
+    let mut run = world.run();
+    run.operator = Some(name);
+    let release = action("orders.release", "e", "k2", json!({}));
+    let result = executor
+        .run_action(&run, release.clone())
+        .await
+        .expect("a result");
+    assert_eq!(words(&result), "BLOCK false policy");
+    assert_eq!(result.error.as_deref(), Some(BLOCKED_BY_TRUST_POLICY));
+    let held = executor
+        .run_action(&run, hold("e", "k"))
+        .await
+        .expect("a result");
+    assert!(held.ok);
+    run.operator = None;
+    assert!(
+        executor
+            .run_action(&run, release)
+            .await
+            .expect("a result")
+            .ok
+    );
+}
+
+/// Rule 6.4: a policy that panics blocks, everything, every time, and the process lives.
+#[tokio::test]
+async fn a_policy_that_panics_blocks_everything() {
+    for Home {
+        mut world, name, ..
+    } in each_store()
+    {
+        world.policy = Arc::new(Panics);
+        let executor = world.start().await;
+        for n in 0..3 {
+            let result = one(&executor, &world, hold("e", &format!("k{n}"))).await;
+            assert_eq!(words(&result), "BLOCK false policy", "{name}");
+            assert_eq!(result.error.as_deref(), Some(BLOCKED_BY_TRUST_POLICY));
+            assert_eq!(result.rule, None);
+        }
+        assert!(world.connector.calls().is_empty(), "{name}");
+        assert_eq!(executor.entities_in_flight(), 0, "{name}");
+        assert_eq!(proposals(&world).await.len(), 3, "{name}");
+        let read = action("orders.get", "e", "r", json!({}));
+        assert!(
+            one(&executor, &world, read).await.ok,
+            "{name}: a read is not weighed"
+        );
+    }
+}
+
+/// Rule 6.6: ALERT runs and says so, whatever the connector then answers.
+#[tokio::test]
+async fn alert_runs_the_action_and_says_so() {
+    let mut world = memory().world;
+    world.policy = Arc::new(Says::new(TrustDecision::Alert));
+    let executor = world.start().await;
+    world
+        .connector
+        .then([Act::Apply, Act::Refuse, Act::Unknown]);
+    for (n, wanted) in ["ALERT true -", "ALERT false failed", "ALERT false in_doubt"]
+        .into_iter()
+        .enumerate()
+    {
+        let result = one(&executor, &world, hold(&format!("e{n}"), &format!("k{n}"))).await;
+        assert_eq!(words(&result), wanted);
+        assert_eq!(result.rule.as_deref(), Some("the test's rule"));
+        let receipt = proposals(&world).await.pop().expect("a receipt");
+        assert_eq!(receipt.decision, Some(Disposition::Alert));
+        assert_eq!(receipt.rule.as_deref(), Some("the test's rule"));
+    }
+    let again = one(&executor, &world, hold("e0", "k0")).await;
+    assert_eq!(words(&again), "DEDUP true -", "a duplicate raises nothing");
+}
