@@ -3,11 +3,15 @@
 //! Stores that can read and write inside one transaction share `book`: it loads records, asks the
 //! kernel's pure functions, and writes what they say. A store file says only how records are kept.
 
+#[cfg(feature = "postgres")]
+mod batch;
 mod book;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
 mod memory;
 mod page;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod system_clock;
@@ -15,6 +19,8 @@ mod system_clock;
 #[cfg(feature = "dynamodb")]
 pub use dynamodb::DynamoStore;
 pub use memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use postgres::PgStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use system_clock::SystemClock;

@@ -197,11 +197,6 @@ impl Page {
         self.sessions.insert(session, record.unwrap_or(gone));
     }
 
-    /// Says that every session that was not declared dead is loaded.
-    pub(crate) fn knows_all_sessions(&mut self) {
-        self.knows_all_sessions = true;
-    }
-
     pub(crate) fn load_intents(&mut self, session: SessionId, keys: Vec<KeyRecord>) {
         let names = keys
             .iter()

@@ -1,0 +1,396 @@
+//! Claims and settlements in batches: the common cases, one statement each.
+
+use std::sync::Arc;
+
+use operators_kernel::life::{Application, Phase};
+use operators_kernel::{
+    AttemptMark, Claim, ClaimAnswer, Clearance, Ending, Fence, Original, Receipt, SettleAnswer,
+    SettledOutcome, Settlement, TenantId,
+};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::lines::Lines;
+use super::pieces::{self, Pieces};
+use super::rows::{canonical, from_json, to_json};
+use super::text::{Call, Column, Unsendable};
+use super::trouble::Trouble;
+
+/// What a fast statement says about one item: the answer, or that it has to be decided under locks.
+pub(super) type Fast<T> = Result<Option<T>, Trouble>;
+
+/// One claim, with everything the statement needs worked out by its own caller.
+#[derive(Debug)]
+pub(super) struct ClaimItem {
+    pub(super) tenant: TenantId,
+    pub(super) claim: Claim,
+    effect: String,
+    on_unknown: String,
+    proposal: String,
+    duplicate: Pieces<4>,
+    refusal: Option<Pieces<3>>,
+}
+
+impl ClaimItem {
+    pub(super) fn of(tenant: &TenantId, claim: &Claim) -> Result<Self, Trouble> {
+        Ok(Self {
+            tenant: tenant.clone(),
+            claim: claim.clone(),
+            effect: to_json(&claim.effect)?,
+            on_unknown: to_json(&claim.on_unknown)?,
+            proposal: to_json(&claim.proposal)?,
+            duplicate: pieces::of_duplicate(claim)?,
+            refusal: pieces::of_refusal(claim)?,
+        })
+    }
+
+    /// About how many bytes it adds to a statement.
+    pub(super) fn weight(&self) -> usize {
+        self.proposal.len().saturating_mul(4)
+    }
+
+    fn place(&self) -> (&str, &str) {
+        (
+            self.tenant.as_str(),
+            self.claim.proposal.entity_key.as_str(),
+        )
+    }
+
+    fn fill(&self, columns: &mut [Column; 19]) -> Result<(), Unsendable> {
+        let [
+            tenants,
+            entities,
+            keys,
+            sessions,
+            fingerprints,
+            effects,
+            on_unknowns,
+            spans,
+            revisions,
+            receipt_ids,
+            proposals,
+            stamps,
+            duplicates @ ..,
+        ] = columns;
+        let [first, second, third, last, refusals @ ..] = duplicates;
+        let claim = &self.claim;
+        tenants.push(self.tenant.as_str())?;
+        entities.push(claim.proposal.entity_key.as_str())?;
+        keys.push(claim.proposal.idempotency_key.as_str())?;
+        sessions.push_number(signed(claim.session.0));
+        fingerprints.push(&claim.fingerprint.0)?;
+        effects.push(&self.effect)?;
+        on_unknowns.push(&self.on_unknown)?;
+        spans.push_number(span_us(claim));
+        match claim.proposal.revision {
+            Some(revision) => revisions.push_number(signed(revision)),
+            None => revisions.push_null(),
+        }
+        receipt_ids.push(&claim.proposal.receipt_id)?;
+        proposals.push(&self.proposal)?;
+        stamps.push_number(claim.at.as_micros());
+        for (column, piece) in [first, second, third, last]
+            .into_iter()
+            .zip(&self.duplicate.0)
+        {
+            column.push(piece)?;
+        }
+        match &self.refusal {
+            Some(pieces) => {
+                for (column, piece) in refusals.iter_mut().zip(&pieces.0) {
+                    column.push(piece)?;
+                }
+            }
+            None => refusals.iter_mut().for_each(Column::push_null),
+        }
+        Ok(())
+    }
+
+    fn answer(&self, row: &PgRow) -> Fast<ClaimAnswer> {
+        let claim = &self.claim;
+        let generation = unsigned(row.try_get(2)?);
+        let attempt = unsigned(row.try_get(3)?);
+        Ok(Some(match row.try_get(1)? {
+            "claimed" => {
+                let fence = u64::try_from(row.try_get::<i64, _>(4)?).unwrap_or(0);
+                ClaimAnswer::Claimed(AttemptMark {
+                    generation,
+                    attempt,
+                    session: Some(claim.session),
+                    fence: Some(Fence(fence)),
+                })
+            }
+            "duplicate" => {
+                let found: Application = from_json("a key's application", row.try_get(5)?)?;
+                ClaimAnswer::Duplicate {
+                    original: found.original,
+                    attempt,
+                }
+            }
+            "refused" => match &claim.clearance {
+                Clearance::Refused(refusal) => ClaimAnswer::Refused {
+                    refusal: refusal.clone(),
+                    attempt,
+                },
+                Clearance::Cleared => return Ok(None),
+            },
+            "dead" => return Err(Trouble::SessionDead(claim.session)),
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// Claims a batch; the answers come in the order of the items.
+pub(super) async fn claim(lines: Arc<Lines>, items: Vec<ClaimItem>) -> Vec<Fast<ClaimAnswer>> {
+    // In one order for all batches; `sort_by` keeps arrivals on one entity in theirs.
+    let order = sorted(&items, |a, b| a.place().cmp(&b.place()));
+    let build = |columns: &mut [Column; 19], item: &ClaimItem| item.fill(columns);
+    let rows = run(&lines, "claim", &items, &order, build).await;
+    let answers = deal(&items, &order, rows, ClaimItem::answer);
+    let ended = |answer: &Fast<ClaimAnswer>| {
+        matches!(
+            answer,
+            Ok(Some(
+                ClaimAnswer::Duplicate { .. } | ClaimAnswer::Refused { .. }
+            ))
+        )
+    };
+    let told = items.iter().zip(&answers).rfind(|(_, a)| ended(a));
+    if let Some((item, _)) = told {
+        lines.note_acked(&item.claim.proposal.receipt_id);
+    }
+    answers
+}
+
+/// One settlement, with everything the statement needs worked out by its own caller.
+#[derive(Debug)]
+pub(super) struct SettleItem {
+    tenant: TenantId,
+    settlement: Settlement,
+    phase: Phase,
+    application: Option<String>,
+    body: String,
+}
+
+impl SettleItem {
+    /// None if it is not of the common kind.
+    pub(super) fn of(tenant: &TenantId, settlement: &Settlement) -> Fast<Self> {
+        let mark = &settlement.mark;
+        if mark.session != Some(settlement.session) || mark.fence.is_none() {
+            return Ok(None);
+        }
+        let proposal = &settlement.proposal;
+        let (phase, application, ending) = match &settlement.outcome {
+            SettledOutcome::Applied(effect) => {
+                let application = Application {
+                    attempt: mark.attempt,
+                    original: Original {
+                        receipt_id: proposal.receipt_id.clone(),
+                        applied_at: settlement.at,
+                        result: effect.result.clone(),
+                        written_off: false,
+                    },
+                    effect_id: effect.effect_id.clone(),
+                    double_applied: false,
+                };
+                let ending = Ending::Applied {
+                    result_digest: settlement.result_digest.clone(),
+                    effect_id: effect.effect_id.clone(),
+                };
+                (Phase::Applied, Some(to_json(&application)?), ending)
+            }
+            SettledOutcome::NotApplied { error } => (Phase::Failed, None, Ending::Failed { error }),
+            SettledOutcome::Unknown { .. } => return Ok(None),
+        };
+        let body = canonical(&proposal.receipt(mark, &ending, settlement.at))?;
+        Ok(Some(Self {
+            tenant: tenant.clone(),
+            phase,
+            application,
+            body,
+            settlement: settlement.clone(),
+        }))
+    }
+
+    pub(super) fn weight(&self) -> usize {
+        self.body.len() + self.application.as_ref().map_or(0, String::len)
+    }
+
+    fn place(&self) -> (&str, &str) {
+        (
+            self.tenant.as_str(),
+            self.settlement.proposal.entity_key.as_str(),
+        )
+    }
+
+    fn fill(&self, columns: &mut [Column; 13]) -> Result<(), Unsendable> {
+        let [
+            tenants,
+            entities,
+            keys,
+            sessions,
+            fences,
+            generations,
+            attempts,
+            receipt_ids,
+            phases,
+            revisions,
+            applications,
+            stamps,
+            bodies,
+        ] = columns;
+        let Settlement { mark, proposal, .. } = &self.settlement;
+        tenants.push(self.tenant.as_str())?;
+        entities.push(proposal.entity_key.as_str())?;
+        keys.push(proposal.idempotency_key.as_str())?;
+        sessions.push_number(signed(self.settlement.session.0));
+        fences.push_number(signed(mark.fence.map_or(0, |fence| fence.0)));
+        generations.push_number(i64::from(mark.generation));
+        attempts.push_number(i64::from(mark.attempt));
+        receipt_ids.push(&proposal.receipt_id)?;
+        phases.push(self.phase.as_str())?;
+        match proposal.revision {
+            Some(revision) => revisions.push_number(signed(revision)),
+            None => revisions.push_null(),
+        }
+        match &self.application {
+            Some(text) => applications.push(text)?,
+            None => applications.push_null(),
+        }
+        stamps.push_number(self.settlement.at.as_micros());
+        bodies.push(&self.body)
+    }
+
+    fn answer(&self, row: &PgRow) -> Fast<SettleAnswer> {
+        if row.try_get::<&str, _>(1)? != "settled" {
+            return Ok(None);
+        }
+        let error = match &self.settlement.outcome {
+            SettledOutcome::Applied(_) => None,
+            SettledOutcome::NotApplied { error } | SettledOutcome::Unknown { error } => {
+                Some(error.clone())
+            }
+        };
+        Ok(Some(SettleAnswer {
+            receipt_id: self.settlement.proposal.receipt_id.clone(),
+            phase: self.phase,
+            error,
+            double_applied: false,
+        }))
+    }
+}
+
+/// Settles a batch; the answers come in the order of the items.
+pub(super) async fn settle(lines: Arc<Lines>, items: Vec<SettleItem>) -> Vec<Fast<SettleAnswer>> {
+    let order = sorted(&items, |a, b| a.place().cmp(&b.place()));
+    let build = |columns: &mut [Column; 13], item: &SettleItem| item.fill(columns);
+    let rows = run(&lines, "settle", &items, &order, build).await;
+    let answers = deal(&items, &order, rows, SettleItem::answer);
+    let told = items
+        .iter()
+        .zip(&answers)
+        .rfind(|(_, a)| matches!(a, Ok(Some(_))));
+    if let Some((item, _)) = told {
+        lines.note_acked(&item.settlement.proposal.receipt_id);
+    }
+    answers
+}
+
+/// A receipt that touches no key, and its text.
+#[derive(Debug)]
+pub(super) struct RecordItem {
+    receipt: Receipt,
+    body: String,
+}
+
+impl RecordItem {
+    pub(super) fn of(receipt: Receipt) -> Result<Self, Trouble> {
+        let body = canonical(&receipt)?;
+        Ok(Self { receipt, body })
+    }
+
+    pub(super) fn weight(&self) -> usize {
+        self.body.len()
+    }
+
+    fn fill(&self, columns: &mut [Column; 5]) -> Result<(), Unsendable> {
+        let [tenants, keys, receipt_ids, stamps, bodies] = columns;
+        tenants.push(self.receipt.tenant_id.as_str())?;
+        keys.push(self.receipt.idempotency_key.as_str())?;
+        receipt_ids.push(&self.receipt.receipt_id)?;
+        stamps.push_number(self.receipt.settled_at.as_micros());
+        bodies.push(&self.body)
+    }
+}
+
+/// Writes a batch of receipts.
+pub(super) async fn record(lines: Arc<Lines>, items: Vec<RecordItem>) -> Vec<Result<(), Trouble>> {
+    let order = sorted(&items, |_, _| std::cmp::Ordering::Equal);
+    let build = |columns: &mut [Column; 5], item: &RecordItem| item.fill(columns);
+    let written = run(&lines, "record", &items, &order, build).await;
+    if let (Ok(_), Some(item)) = (&written, items.last()) {
+        lines.note_acked(&item.receipt.receipt_id);
+    }
+    items.iter().map(|_| written.clone().map(drop)).collect()
+}
+
+fn sorted<I>(items: &[I], compare: impl Fn(&I, &I) -> std::cmp::Ordering) -> Vec<usize> {
+    let mut order: Vec<(usize, &I)> = items.iter().enumerate().collect();
+    order.sort_by(|(_, a), (_, b)| compare(a, b));
+    order.into_iter().map(|(number, _)| number).collect()
+}
+
+async fn run<I, const N: usize>(
+    lines: &Arc<Lines>,
+    function: &str,
+    items: &[I],
+    order: &[usize],
+    build: impl Fn(&mut [Column; N], &I) -> Result<(), Unsendable>,
+) -> Result<Arc<Vec<PgRow>>, Trouble> {
+    let statement = {
+        let mut columns: [Column; N] = std::array::from_fn(|_| Column::default());
+        for item in order.iter().filter_map(|number| items.get(*number)) {
+            build(&mut columns, item)?;
+        }
+        let call = Call::of(function).text(&lines.last_acked());
+        columns.iter().fold(call, Call::column).finish()?
+    };
+    lines.run(&statement).await.map(Arc::new)
+}
+
+/// Gives each item its row's answer. Where the whole statement failed and may be tried again, each
+/// item is decided alone: one that cannot be done must not hold up the others.
+fn deal<I, T>(
+    items: &[I],
+    order: &[usize],
+    rows: Result<Arc<Vec<PgRow>>, Trouble>,
+    answer: impl Fn(&I, &PgRow) -> Fast<T>,
+) -> Vec<Fast<T>> {
+    let rows = match rows {
+        Ok(rows) => rows,
+        Err(Trouble::Again(_)) => return items.iter().map(|_| Ok(None)).collect(),
+        Err(trouble) => return items.iter().map(|_| Err(trouble.clone())).collect(),
+    };
+    let mut answers: Vec<Fast<T>> = items.iter().map(|_| Ok(None)).collect();
+    for (number, row) in order.iter().zip(rows.iter()) {
+        if let (Some(item), Some(place)) = (items.get(*number), answers.get_mut(*number)) {
+            *place = answer(item, row);
+        }
+    }
+    answers
+}
+
+/// How long a call may still land; far beyond any life, but no overflow when added to a time.
+fn span_us(claim: &Claim) -> i64 {
+    const SPAN_MAX: i64 = i64::MAX / 4;
+    let span = claim.deadline.saturating_add(claim.max_land);
+    i64::try_from(span.as_micros()).map_or(SPAN_MAX, |span| span.min(SPAN_MAX))
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn unsigned(number: i32) -> u32 {
+    u32::try_from(number).unwrap_or(0)
+}

@@ -1,0 +1,312 @@
+//! Everything that is not common: one transaction that locks, loads, lets `book` decide, and writes.
+
+use std::sync::Arc;
+
+use operators_kernel::{
+    Claim, ClaimAnswer, EntityKey, Forget, ForgetAnswer, IdempotencyKey, Resolution, ResolveAnswer,
+    SessionId, SettleAnswer, Settlement, TenantId, Ticket,
+};
+
+use super::lines::{Line, Lines, Tries};
+use super::rows::{Loaded, Written};
+use super::text::Call;
+use super::trouble::Trouble;
+use crate::book::{self, BookError};
+use crate::page::{EntityName, Page, Want};
+
+/// How often a decision may find dead sessions in its way before somebody should look.
+const BURIALS_MAX: u32 = 64;
+
+/// The records a decision is about.
+#[derive(Debug, Clone, Copy)]
+struct Around<'a> {
+    tenant: &'a TenantId,
+    /// The entity; the key's own if there is none.
+    entity: Option<&'a EntityKey>,
+    key: Option<&'a IdempotencyKey>,
+    /// Whoever wants the turn.
+    session: Option<SessionId>,
+    /// The proposal that may have a place in the queue already.
+    asker: Option<&'a str>,
+}
+
+/// Why a session is declared dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Death {
+    /// It showed no sign of life for a lease; checked again under its lock.
+    Lease,
+    /// It ended in good order.
+    Closed,
+}
+
+pub(super) async fn claim(
+    lines: &Arc<Lines>,
+    tenant: &TenantId,
+    claim: &Claim,
+) -> Result<ClaimAnswer, Trouble> {
+    let around = Around {
+        tenant,
+        entity: Some(&claim.proposal.entity_key),
+        key: Some(&claim.proposal.idempotency_key),
+        session: Some(claim.session),
+        asker: Some(&claim.proposal.receipt_id),
+    };
+    decide(lines, around, |page, place| {
+        let mut claim = claim.clone();
+        claim.ticket = claim.ticket.or(place);
+        book::claim(page, tenant, &claim)
+    })
+    .await
+}
+
+pub(super) async fn pass(
+    lines: &Arc<Lines>,
+    tenant: &TenantId,
+    entity: &EntityKey,
+    session: SessionId,
+    ticket: Option<Ticket>,
+) -> Result<Option<Ticket>, Trouble> {
+    let around = Around {
+        tenant,
+        entity: Some(entity),
+        key: None,
+        session: Some(session),
+        asker: None,
+    };
+    decide(lines, around, |page, _| {
+        book::pass(page, tenant, entity, session, ticket)
+    })
+    .await
+}
+
+pub(super) async fn settle(
+    lines: &Arc<Lines>,
+    tenant: &TenantId,
+    settlement: &Settlement,
+) -> Result<SettleAnswer, Trouble> {
+    let around = around_key(tenant, &settlement.proposal.idempotency_key);
+    decide(lines, around, |page, _| {
+        book::settle(page, tenant, settlement)
+    })
+    .await
+}
+
+pub(super) async fn resolve(
+    lines: &Arc<Lines>,
+    tenant: &TenantId,
+    resolution: &Resolution,
+) -> Result<ResolveAnswer, Trouble> {
+    decide(lines, around_key(tenant, &resolution.key), |page, _| {
+        book::resolve(page, tenant, resolution)
+    })
+    .await
+}
+
+pub(super) async fn forget(
+    lines: &Arc<Lines>,
+    tenant: &TenantId,
+    wish: &Forget,
+) -> Result<ForgetAnswer, Trouble> {
+    decide(lines, around_key(tenant, &wish.key), |page, _| {
+        book::forget(page, tenant, wish)
+    })
+    .await
+}
+
+fn around_key<'a>(tenant: &'a TenantId, key: &'a IdempotencyKey) -> Around<'a> {
+    Around {
+        tenant,
+        entity: None,
+        key: Some(key),
+        session: None,
+        asker: None,
+    }
+}
+
+/// Runs one decision in a transaction of its own. Sessions found dead on the way are buried in
+/// theirs, in the order of locks that burials have, and the decision begins anew.
+async fn decide<T>(
+    lines: &Arc<Lines>,
+    around: Around<'_>,
+    decision: impl Fn(&mut Page, Option<Ticket>) -> Result<T, BookError<Want>>,
+) -> Result<T, Trouble> {
+    let mut tries = Tries::new();
+    let mut burials = 0;
+    loop {
+        let mut line = lines.take().await?;
+        match decide_on(&mut line, lines, around, &decision).await {
+            Ok(Decided::Done(answer)) => {
+                line.give_back();
+                return Ok(answer);
+            }
+            Ok(Decided::InTheWay(session)) => {
+                line.rows("ROLLBACK".to_owned()).await?;
+                line.give_back();
+                burials += 1;
+                if burials > BURIALS_MAX {
+                    let problem = format!("session {session} cannot be buried");
+                    return Err(Trouble::Unavailable(problem));
+                }
+                let entity = around.entity.map(|e| (around.tenant.clone(), e.clone()));
+                bury(lines, session, Death::Lease, entity).await?;
+            }
+            Err(trouble) => tries.consider(trouble, &line).await?,
+        }
+    }
+}
+
+enum Decided<T> {
+    Done(T),
+    /// This session is dead and must be buried first.
+    InTheWay(SessionId),
+}
+
+async fn decide_on<T>(
+    line: &mut Line,
+    lines: &Lines,
+    around: Around<'_>,
+    decision: impl Fn(&mut Page, Option<Ticket>) -> Result<T, BookError<Want>>,
+) -> Result<Decided<T>, Trouble> {
+    let loaded = load(line, lines, around).await?;
+    let place = loaded.place;
+    let mut page = page_of(loaded, around);
+    match decision(&mut page, place) {
+        Ok(answer) => {
+            let written = Written::of(&mut page, around.asker)?;
+            write(line, lines, &written).await?;
+            Ok(Decided::Done(answer))
+        }
+        Err(BookError::Records(Want::Intents(session))) => Ok(Decided::InTheWay(session)),
+        Err(BookError::Records(want)) => {
+            let problem = format!("a record is missing: {want:?}");
+            Err(Trouble::Unusable(problem))
+        }
+        Err(BookError::SessionDead(session)) => Err(Trouble::SessionDead(session)),
+        Err(BookError::KeyMissing(key)) => Err(Trouble::Unusable(format!(
+            "key `{key}` was claimed but its row is gone; rows were deleted by hand, or the store \
+             was rolled back"
+        ))),
+    }
+}
+
+async fn load(line: &mut Line, lines: &Lines, around: Around<'_>) -> Result<Loaded, Trouble> {
+    let session = around.session.map(|session| signed(session.0));
+    let statement = Call::of("page")
+        .text(&lines.last_acked())
+        .text(around.tenant.as_str())
+        .text_or_null(around.entity.map(EntityKey::as_str))
+        .text_or_null(around.key.map(IdempotencyKey::as_str))
+        .number_or_null(session)
+        .text_or_null(around.asker)
+        .finish()?;
+    let rows = line.rows(format!("BEGIN; {statement}")).await?;
+    Loaded::read(&rows)
+}
+
+fn page_of(loaded: Loaded, around: Around<'_>) -> Page {
+    let mut page = Page::part(loaded.now, loaded.stamp());
+    let tenant = around.tenant.clone();
+    if let Some(key) = around.key {
+        let found = loaded.keys.into_iter().next();
+        page.load_key((tenant.clone(), key.clone()), found);
+    }
+    let holders = loaded.entities.values().filter_map(|entity| entity.holder);
+    let waiters = loaded.queue.values().copied();
+    let named: Vec<SessionId> = around
+        .session
+        .into_iter()
+        .chain(holders)
+        .chain(waiters)
+        .collect();
+    for session in named {
+        page.load_session(session, loaded.sessions.get(&session).copied());
+    }
+    for (name, record) in loaded.entities {
+        page.load_entity(name, record);
+    }
+    if let Some(entity) = around.entity {
+        page.load_queue((tenant, entity.clone()), loaded.queue);
+    }
+    if let Some(ticket) = loaded.ticket {
+        page.load_ticket(ticket);
+    }
+    page
+}
+
+/// Writes and commits, in one message.
+async fn write(line: &mut Line, lines: &Lines, written: &Written) -> Result<(), Trouble> {
+    if written.is_empty() {
+        line.rows("COMMIT".to_owned()).await?;
+        return Ok(());
+    }
+    let statement = Call::of("write").text(&written.to_json()?).finish()?;
+    line.rows(format!("{statement}; COMMIT")).await?;
+    if let Some(receipt_id) = written.last_receipt() {
+        lines.note_acked(receipt_id);
+    }
+    Ok(())
+}
+
+/// Declares a session dead: its intents become doubts, its turns and places are given up. `entity`
+/// is one it was found to hold, with an intent or without.
+pub(super) async fn bury(
+    lines: &Arc<Lines>,
+    session: SessionId,
+    death: Death,
+    entity: Option<EntityName>,
+) -> Result<(), Trouble> {
+    let mut tries = Tries::new();
+    loop {
+        let mut line = lines.take().await?;
+        match bury_on(&mut line, lines, session, death, entity.as_ref()).await {
+            Ok(()) => {
+                line.give_back();
+                return Ok(());
+            }
+            Err(trouble) => tries.consider(trouble, &line).await?,
+        }
+    }
+}
+
+async fn bury_on(
+    line: &mut Line,
+    lines: &Lines,
+    session: SessionId,
+    death: Death,
+    entity: Option<&EntityName>,
+) -> Result<(), Trouble> {
+    let statement = Call::of("estate")
+        .text(&lines.last_acked())
+        .number(signed(session.0))
+        .text_or_null(entity.map(|(tenant, _)| tenant.as_str()))
+        .text_or_null(entity.map(|(_, entity)| entity.as_str()))
+        .finish()?;
+    let rows = line.rows(format!("BEGIN; {statement}")).await?;
+    let loaded = Loaded::read(&rows)?;
+    let found = loaded.sessions.get(&session).copied();
+    let shows_life = found.is_some_and(|found| !found.is_dead && found.alive_until >= loaded.now);
+    if death == Death::Lease && shows_life {
+        // Its heartbeat came while we waited for its lock.
+        return write(line, lines, &Written::default()).await;
+    }
+    let mut page = Page::part(loaded.now, loaded.stamp());
+    page.load_session(session, found);
+    for (name, record) in loaded.entities {
+        page.load_entity(name, record);
+    }
+    page.load_intents(session, loaded.keys);
+    book::declare_dead(&mut page, session)
+        .map_err(|error| Trouble::Unusable(format!("a dead session's records: {error:?}")))?;
+    let mut written = Written::of(&mut page, None)?;
+    // Held without an intent: nobody will ever settle it.
+    if let Some((name, record)) = entity.and_then(|name| Some((name, page.entity_now(name)?)))
+        && record.holder == Some(session)
+    {
+        written.clear_holder(name, record);
+    }
+    write(line, lines, &written).await
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,126 @@
+//! Sessions, places in queues and tenants' keys: the calls that are one statement by nature.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use operators_kernel::{Beat, EntityKey, RedactionKey, SessionId, TenantId, Ticket};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::lines::Lines;
+use super::pages::{self, Death};
+use super::text::Call;
+use super::trouble::Trouble;
+
+fn only(rows: &[PgRow]) -> Result<&PgRow, Trouble> {
+    Ok(rows.first().ok_or(sqlx::Error::RowNotFound)?)
+}
+
+/// Opens a session, after burying those that died before.
+pub(super) async fn open(
+    lines: &Arc<Lines>,
+    node: &str,
+    lease: Duration,
+) -> Result<SessionId, Trouble> {
+    // Beats for nobody: what is wanted is the list of those who are not alive.
+    beat(lines, SessionId(0)).await?;
+    let lease_us = i64::try_from(lease.as_micros()).map_or(i64::MAX / 4, |us| us.min(i64::MAX / 4));
+    let statement = Call::of("open_session")
+        .text(&lines.all_acked())
+        .text(node)
+        .number(lease_us)
+        .finish()?;
+    let rows = lines.run(&statement).await?;
+    let opened: i64 = only(&rows)?.try_get(0)?;
+    Ok(SessionId(u64::try_from(opened).unwrap_or(0)))
+}
+
+/// Keeps a session alive and buries those that are not.
+pub(super) async fn beat(lines: &Arc<Lines>, session: SessionId) -> Result<Beat, Trouble> {
+    let statement = Call::of("beat")
+        .text(&lines.all_acked())
+        .number(signed(session.0))
+        .finish()?;
+    let rows = lines.run(&statement).await?;
+    let row = only(&rows)?;
+    let (is_alive, lifeless): (bool, Option<&str>) = (row.try_get(0)?, row.try_get(1)?);
+    for dead in lifeless
+        .unwrap_or("")
+        .split(',')
+        .filter_map(|id| id.parse().ok())
+    {
+        let dead = SessionId(dead);
+        // Its death is everybody's business: the next heartbeat, of whomever, tries again.
+        if let Err(trouble) = pages::bury(lines, dead, Death::Lease, None).await {
+            tracing::warn!(session = %dead, ?trouble, "a dead session could not be buried yet");
+        }
+    }
+    Ok(if is_alive { Beat::Alive } else { Beat::Dead })
+}
+
+/// Lets a read through if nothing is ahead of it; under locks if something may be.
+pub(super) async fn pass(
+    lines: &Arc<Lines>,
+    tenant: &TenantId,
+    entity: &EntityKey,
+    session: SessionId,
+    ticket: Option<Ticket>,
+) -> Result<Option<Ticket>, Trouble> {
+    if ticket.is_none() {
+        let statement = Call::of("pass")
+            .text(&lines.last_acked())
+            .text(tenant.as_str())
+            .text(entity.as_str())
+            .number(signed(session.0))
+            .finish()?;
+        let rows = lines.run(&statement).await?;
+        match only(&rows)?.try_get(0)? {
+            "free" => return Ok(None),
+            "dead" => return Err(Trouble::SessionDead(session)),
+            _ => {}
+        }
+    }
+    pages::pass(lines, tenant, entity, session, ticket).await
+}
+
+/// Gives a place in a queue back.
+pub(super) async fn leave(
+    lines: &Arc<Lines>,
+    tenant: &TenantId,
+    entity: &EntityKey,
+    ticket: Ticket,
+) -> Result<(), Trouble> {
+    let statement = Call::of("leave")
+        .text(&lines.last_acked())
+        .text(tenant.as_str())
+        .text(entity.as_str())
+        .number(signed(ticket.0))
+        .finish()?;
+    lines.run(&statement).await.map(drop)
+}
+
+/// The tenant's key: the one there, or `fresh` from now on.
+pub(super) async fn redaction_key(
+    lines: &Arc<Lines>,
+    tenant: &TenantId,
+    fresh: &RedactionKey,
+) -> Result<RedactionKey, Trouble> {
+    let statement = Call::of("redaction_key")
+        .text(&lines.last_acked())
+        .text(tenant.as_str())
+        .text(&operators_kernel::json::hex(fresh.as_bytes()))
+        .finish()?;
+    let rows = lines.run(&statement).await?;
+    let hex: &str = only(&rows)?.try_get(0)?;
+    let mut bytes = [0; 32];
+    for (place, byte) in bytes.iter_mut().enumerate() {
+        let digits = hex.get(place * 2..place * 2 + 2);
+        let found = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        *byte = found.ok_or_else(|| Trouble::meaning("a tenant's key", "it is not 32 bytes"))?;
+    }
+    Ok(RedactionKey::new(bytes))
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
