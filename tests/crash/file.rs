@@ -22,7 +22,7 @@ const POINTS: [&str; 8] = [
     "after-settle",
 ];
 
-/// Rules 4.3, 4.6, 4.13: what it appended before it died is found and not appended again.
+/// By rules 4.3, 4.6, 4.13: what it appended before it died is found and not appended again.
 #[test]
 fn a_file_has_one_line_per_key_wherever_it_dies() {
     let seed = seed("file");

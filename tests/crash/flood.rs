@@ -32,7 +32,7 @@ fn together(arena: &Arena, orders: Vec<Orders>) -> Vec<Ended> {
         .collect()
 }
 
-/// Rules 3.1, 3.8, 8.5: one effect, one `ALLOW`, 656 `DEDUP`, over all processes.
+/// By rules 3.1, 3.8, 8.5: one effect, one `ALLOW`, 656 `DEDUP`, over all processes.
 #[test]
 fn a_flood_of_657_from_three_processes_sends_once() {
     let plan = Plan {
@@ -58,7 +58,7 @@ fn a_flood_of_657_from_three_processes_sends_once() {
     assert_eq!(history.receipts.len(), 657, "one receipt each");
 }
 
-/// Rules 2.1, 2.2, 2.3: on three shared entities, three processes take turns in the order of the
+/// By rules 2.1, 2.2, 2.3: on three shared entities, three processes take turns in the order of the
 /// store's queue and never touch one at the same time.
 #[test]
 fn three_processes_take_turns_on_shared_entities() {
@@ -99,7 +99,7 @@ fn three_processes_take_turns_on_shared_entities() {
     assert!(waited >= 20 && changes >= 20, "they hardly met");
 }
 
-/// Rule 3.5: revisions of one entity, proposed by three processes at once, never go back.
+/// By rule 3.5: revisions of one entity, proposed by three processes at once, never go back.
 #[test]
 fn revisions_never_go_back_between_processes() {
     let plan = Plan {

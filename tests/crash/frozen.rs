@@ -71,7 +71,7 @@ fn assert_no_double(history: &History) {
     }
 }
 
-/// Rules 2.9, 4.2, 4.3, 4.9, 4.12: frozen between claim and send, its claim is a doubt; when it
+/// By rules 2.9, 4.2, 4.3, 4.9, 4.12: frozen between claim and send, its claim is a doubt; when it
 /// wakes it sends nothing, says so, and the key is free again.
 #[test]
 fn frozen_between_claim_and_send_it_sends_nothing() {
@@ -136,7 +136,7 @@ fn is_locked(arena: &Arena) -> bool {
         .is_err()
 }
 
-/// Rules 4.2, 4.4, 4.9, 5.7: frozen in its call, an opaque action is a doubt; its late answer burns
+/// By rules 4.2, 4.4, 4.9, 5.7: frozen in its call, an opaque action is a doubt; its late answer burns
 /// the key with a correction.
 #[test]
 fn frozen_in_an_opaque_call_its_late_answer_settles() {
@@ -163,7 +163,7 @@ fn frozen_in_an_opaque_call_its_late_answer_settles() {
     arena.mend("woken in an opaque call");
 }
 
-/// Rules 3.7, 4.5, 4.10: frozen in its call, a keyed action is sent again by another process with
+/// By rules 3.7, 4.5, 4.10: frozen in its call, a keyed action is sent again by another process with
 /// the same downstream key; the late answer is no double.
 #[test]
 fn frozen_in_a_keyed_call_another_sends_it_again_once() {
@@ -185,7 +185,7 @@ fn frozen_in_a_keyed_call_another_sends_it_again_once() {
     arena.mend("woken in a keyed call");
 }
 
-/// Rules 4.10, 4.13: frozen in its call, a probeable action is found by another process's probe;
+/// By rules 4.10, 4.13: frozen in its call, a probeable action is found by another process's probe;
 /// the late answer of that very attempt confirms it and is no double.
 #[test]
 fn frozen_in_a_probeable_call_another_finds_its_effect() {
@@ -205,7 +205,7 @@ fn frozen_in_a_probeable_call_another_finds_its_effect() {
     arena.mend("woken in a probeable call");
 }
 
-/// Rule 2.9: frozen in the queue, it loses its place once its lease is over; when it wakes its
+/// By rule 2.9: frozen in the queue, it loses its place once its lease is over; when it wakes its
 /// action still runs, once.
 #[test]
 fn frozen_in_the_queue_it_is_passed_and_comes_again() {

@@ -12,7 +12,7 @@ const PLAN: Plan = Plan {
     repeats: 1,
 };
 
-/// Rules 5.1, 5.2, 8.1: a commit of many is whole or nothing, and nobody is lost with it.
+/// By rules 5.1, 5.2, 8.1: a commit of many is whole or nothing, and nobody is lost with it.
 #[test]
 fn a_kill_inside_a_group_commit_loses_and_doubles_nobody() {
     let seed = seed("group commit");

@@ -1,6 +1,6 @@
 //! The crash matrix: every place to die × every kind of vendor, then a restart, then the judge.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use operators_kernel::life::Phase;
 
@@ -35,8 +35,8 @@ const POINTS: &[(&str, Leaves, &str)] = &[
     ("inside-claim", Leaves::Either, ""),
     ("after-claim", Leaves::Doubt, ""),
     ("before-send", Leaves::Doubt, ""),
-    ("during-send", Leaves::Either, "before=1,after=1"),
-    ("after-send", Leaves::Doubt, "before=60"),
+    ("during-send", Leaves::Either, "before=400"),
+    ("after-send", Leaves::Doubt, "before=400"),
     ("after-applied", Leaves::Doubt, "after=100"),
     ("after-answer", Leaves::Doubt, ""),
     ("before-settle", Leaves::Doubt, ""),
@@ -57,7 +57,7 @@ struct Tally {
     resent: usize,
 }
 
-/// Rules 1.5, 2.9, 4.3, 4.4, 4.6, 5.1, 5.2, 8.1: wherever it dies, an opaque action happened or is
+/// By rules 1.5, 2.9, 4.3, 4.4, 4.6, 5.1, 5.2, 8.1: wherever it dies, an opaque action happened or is
 /// a listed doubt, and once a person has answered, each happened once.
 #[test]
 fn opaque_actions_happen_once_or_are_doubts_wherever_it_dies() {
@@ -66,7 +66,7 @@ fn opaque_actions_happen_once_or_are_doubts_wherever_it_dies() {
     assert_eq!(resent, 0, "an opaque action was sent twice");
 }
 
-/// Rules 3.7, 4.5: with a vendor that honours keys, each happened once after restarts alone.
+/// By rules 3.7, 4.5: with a vendor that honours keys, each happened once after restarts alone.
 #[test]
 fn keyed_actions_happen_once_wherever_it_dies() {
     let tallies = matrix("keyed");
@@ -74,7 +74,7 @@ fn keyed_actions_happen_once_wherever_it_dies() {
     assert!(resent > 0, "no doubt was ever sent again");
 }
 
-/// Rules 4.6, 4.13: with a vendor that can be asked, each happened once after restarts alone.
+/// By rules 4.6, 4.13: with a vendor that can be asked, each happened once after restarts alone.
 #[test]
 fn probeable_actions_happen_once_wherever_it_dies() {
     matrix("probeable");
@@ -109,7 +109,12 @@ fn matrix(effect: &'static str) -> BTreeMap<&'static str, Tally> {
 fn trial(effect: &str, point: &str, leaves: Leaves, behave: &str, random: &mut Random) -> Tally {
     let arena = Arena::new(effect, PLAN);
     let is_beat = point == "during-heartbeat";
-    let nth = if is_beat { 1 } else { 1 + random.below(4) };
+    // Slow requests are there to be still under way after the restart; one of them is enough.
+    let nth = if behave.is_empty() {
+        1 + random.below(4)
+    } else {
+        1
+    };
     let crash = format!("{point}:{nth}:{}", random.below(2_500));
     let at_once = random.below(2) == 0;
     let dies_again = random.below(3) == 0;
@@ -136,12 +141,13 @@ fn trial(effect: &str, point: &str, leaves: Leaves, behave: &str, random: &mut R
     let history = arena.history();
     history.assert_sound(&context);
     let count = |phase| history.keys.values().filter(|r| r.phase == phase).count();
+    let sent: BTreeSet<&str> = history.hits.iter().map(|hit| hit.key.as_str()).collect();
     let seen = Tally {
         kills: 1,
         applied: count(Phase::Applied),
         in_doubt: count(Phase::InDoubt),
         free: PLAN.actions - count(Phase::Applied) - count(Phase::InDoubt),
-        resent: history.hits.len() - history.hits.iter().filter(|hit| hit.is_effect()).count(),
+        resent: history.hits.len() - sent.len(),
     };
     if !at_once && !dies_again {
         seen.assert_as_expected(effect, leaves, &context);

@@ -28,19 +28,19 @@ const MOODS: [&str; 8] = [
     "before=10,after=40",
 ];
 
-/// Rules 2.1, 3.1, 4.2, 4.4, 5.1 under random kills; a vendor that knows nothing of keys.
+/// By rules 2.1, 3.1, 4.2, 4.4, 5.1 under random kills; a vendor that knows nothing of keys.
 #[test]
 fn opaque_actions_survive_a_storm_of_kills() {
     storm("opaque");
 }
 
-/// Rules 3.7, 4.5, 4.7 under random kills; a vendor that honours keys.
+/// By rules 3.7, 4.5, 4.7 under random kills; a vendor that honours keys.
 #[test]
 fn keyed_actions_survive_a_storm_of_kills() {
     storm("keyed");
 }
 
-/// Rules 4.6, 4.13 under random kills; a vendor that can be asked.
+/// By rules 4.6, 4.13 under random kills; a vendor that can be asked.
 #[test]
 fn probeable_actions_survive_a_storm_of_kills() {
     storm("probeable");

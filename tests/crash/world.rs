@@ -3,14 +3,18 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
+use std::time::Duration;
 
 use operators_kernel::life::Phase;
 use operators_kernel::{ActionResult, Reason};
 use operators_tests::fixtures;
-use operators_tests::history::open_store;
+use operators_tests::history::{Line, open_store};
 use operators_tests::sink::{Hit, Sink};
 
 use crate::arena::{Arena, Plan};
+use crate::pool;
+use crate::process::Victim;
+use crate::random::{Random, kills, seed};
 
 const ONE: Plan = Plan {
     actions: 1,
@@ -18,7 +22,7 @@ const ONE: Plan = Plan {
     repeats: 1,
 };
 
-/// Rule 8.4: a fresh file is nobody else's. Those who made one together used to see it half made:
+/// By rule 8.4: a fresh file is nobody else's. Those who made one together used to see it half made:
 /// the tables of a migration without its mark ("another program's database"), or the switch to a
 /// write-ahead log, for which `SQLite` does not wait ("database is locked").
 #[test]
@@ -38,6 +42,30 @@ fn a_store_made_by_many_at_once_opens_for_all() {
     }
 }
 
+/// By rules 8.1, 8.4: killed while it makes the store, at any moment, the next one finds nothing or
+/// the whole of it.
+#[test]
+fn a_store_whose_making_was_killed_opens_for_the_next() {
+    let seed = seed("making a store");
+    let reached = pool::trials(10 * kills(3), |number| {
+        let mut random = Random::of_trial(seed, number);
+        let arena = Arena::new("opaque", ONE);
+        let victim = Victim::start(&arena.orders().flag("--wait"));
+        std::thread::sleep(Duration::from_micros(random.below(40_000)));
+        let was_there = arena.path("store.db").exists();
+        let ended = arena.keep(victim.killed());
+        assert!(ended.was_killed(), "{ended:#?}");
+        arena.mend("killed while it made the store");
+        (was_there, ended.lines.contains(&Line::Ready))
+    });
+    let midway = reached.iter().filter(|(made, ready)| *made && !*ready);
+    println!(
+        "{} of {} died with a store half made",
+        midway.count(),
+        reached.len()
+    );
+}
+
 /// Runs one action against a sink that behaves like this.
 fn one_call(behave: &str) -> (Arena, ActionResult, Vec<Hit>) {
     let arena = Arena::new("opaque", ONE);
@@ -52,7 +80,7 @@ fn one_call(behave: &str) -> (Arena, ActionResult, Vec<Hit>) {
     (arena, result, hits)
 }
 
-/// Rules 3.3, 4.1, 4.2: what the vendor's answer, or the lack of one, leaves behind.
+/// By rules 3.3, 4.1, 4.2: what the vendor's answer, or the lack of one, leaves behind.
 #[test]
 fn an_answer_decides_and_its_lack_is_a_doubt() {
     for (behave, reason, phase, takes_effect) in [
