@@ -10,7 +10,12 @@ use operators_kernel::{IdempotencyKey, TenantId};
 use crate::filter::FilterArgs;
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 all ok · 1 could not run · 2 usage · 3 something was refused · 4 an action failed or is in doubt
+Exit codes:
+  0  all ok
+  1  could not run
+  2  usage
+  3  something was refused
+  4  an action failed or is in doubt
 
 Start with:
   operators init demo
@@ -182,7 +187,7 @@ pub(crate) struct ResolveArgs {
     #[arg(long)]
     pub(crate) write_off: bool,
     /// What the vendor answered, as JSON, for duplicates to show
-    #[arg(long, value_name = "JSON", requires = "applied")]
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["not_applied", "write_off"])]
     pub(crate) result: Option<String>,
     #[command(flatten)]
     pub(crate) decided: Decided,

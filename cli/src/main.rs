@@ -29,8 +29,7 @@ use crate::exit::Exit;
 const LOG_VARIABLE: &str = "OPERATORS_LOG";
 const LOG_DEFAULT: &str = "warn";
 
-const NO_WORKER: &str = "the worker is not in this version; use `operators run --once`, \
-                         for example from cron or a systemd timer";
+const NO_WORKER: &str = "the worker is not in this version; use `operators run --once`";
 
 fn main() -> Exit {
     std::panic::set_hook(Box::new(panicked));

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use operators_kernel::Timestamp;
 
-/// How long before `now` that was: `now`, `42s ago`, `3h ago`.
+/// How long before `now` that was: `just now`, `42s ago`, `3h ago`.
 pub(crate) fn ago(now: Timestamp, then: Timestamp) -> String {
     let micros = now.as_micros().saturating_sub(then.as_micros());
     let span = Duration::from_micros(u64::try_from(micros).unwrap_or(0));
     if span < Duration::from_secs(1) {
-        return "now".to_owned();
+        return "just now".to_owned();
     }
     format!("{} ago", duration(span))
 }
@@ -59,8 +59,8 @@ mod tests {
             assert_eq!(duration(Duration::from_secs(seconds)), text);
         }
         let now = Timestamp::from_micros(10_000_000);
-        assert_eq!(ago(now, now), "now");
-        assert_eq!(ago(now, Timestamp::from_micros(99_000_000)), "now");
+        assert_eq!(ago(now, now), "just now");
+        assert_eq!(ago(now, Timestamp::from_micros(99_000_000)), "just now");
         assert_eq!(ago(now, Timestamp::from_micros(5_000_000)), "5s ago");
         assert_eq!(moment(Timestamp::from_micros(0)), "1970-01-01 00:00:00Z");
     }

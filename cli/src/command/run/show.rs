@@ -61,7 +61,10 @@ fn table(parts: &Parts, job: &Job, endings: &[Ending<'_>], width: Option<u16>) -
     for (index, ending) in endings.iter().enumerate() {
         let action = ending.action;
         let explained = explanation(parts, job, index, ending);
-        let told = told(ending, explained.as_ref(), &*parts.clock);
+        let told = match promised_by(endings, index) {
+            Some(number) => format!("done by action {number}"),
+            None => told(ending, explained.as_ref(), &*parts.clock),
+        };
         let mut cells = vec![
             Text::plain(&(index + 1)),
             decision(ending.decision),
@@ -116,6 +119,24 @@ pub(crate) fn explanation<'a>(
     }))
 }
 
+/// Of a forecast: the number of the action before it that would be sent under the same key.
+fn promised_by(endings: &[Ending<'_>], index: usize) -> Option<usize> {
+    let ending = endings.get(index)?;
+    if ending.done.is_some() || ending.original.is_none() {
+        return None;
+    }
+    let action = ending.action;
+    let sent = |before: &Ending<'_>| {
+        before.ok
+            && before.original.is_none()
+            && before.action.idempotency_key == action.idempotency_key
+            // A read under the same key burns nothing.
+            && before.action.tool == action.tool
+    };
+    let before = endings.get(..index)?.iter().position(sent)?;
+    Some(before + 1)
+}
+
 /// What became of it, in a few words.
 fn told(ending: &Ending<'_>, explained: Option<&Explanation<'_>>, clock: &dyn Clock) -> String {
     if let Some(explained) = explained {
@@ -128,10 +149,10 @@ fn told(ending: &Ending<'_>, explained: Option<&Explanation<'_>>, clock: &dyn Cl
             .unwrap_or_else(|| "policy".to_owned());
     }
     if let Some(original) = ending.original {
-        return match (ending.done, original.written_off) {
-            (_, true) => "written off".to_owned(),
-            (None, false) => "applied before, or in this plan".to_owned(),
-            (Some(_), false) => format!("applied {}", ago(clock.now(), original.applied_at)),
+        return if original.written_off {
+            "written off".to_owned()
+        } else {
+            format!("done {}", ago(clock.now(), original.applied_at))
         };
     }
     if !ending.conflict.is_empty() {
