@@ -1,1 +1,25 @@
-//! Written next.
+//! The whole command, from outside: what a person types, and what comes back.
+//!
+//! Each test runs the real binary in a project of its own and looks at its exit code, its stdout,
+//! its stderr, and what it did to the world.
+
+mod support;
+mod vendor;
+
+mod bad_config;
+mod bad_plans;
+mod doctor;
+mod doubts;
+mod dry_run;
+mod example;
+mod exit_codes;
+mod help;
+mod json_output;
+mod keys;
+mod planners;
+mod policies;
+mod processes;
+mod receipts;
+mod secrets;
+mod start_up;
+mod terminal;

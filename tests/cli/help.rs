@@ -1,0 +1,110 @@
+//! Help: every command explains itself.
+
+use crate::support::Project;
+
+/// Each command, and what its help must speak of.
+const COMMANDS: &[(&[&str], &[&str])] = &[
+    (
+        &[],
+        &[
+            "init",
+            "run",
+            "plan",
+            "receipts",
+            "doubts",
+            "keys",
+            "doctor",
+            "--project",
+            "-C",
+            "0  all ok",
+            "1  could not run",
+            "2  usage",
+            "3  something was refused",
+            "4  an action failed or is in doubt",
+            "operators init demo",
+        ],
+    ),
+    (&["init"], &["example project", "[DIR]"]),
+    (
+        &["run"],
+        &[
+            "[NAME]...",
+            "--once",
+            "--plan <FILE>",
+            "`-`",
+            "stdin",
+            "--tenant",
+            "--json",
+            "--dry-run",
+            "invoke nothing",
+            "--stop-on-failure",
+        ],
+    ),
+    (&["plan"], &["check"]),
+    (&["plan", "check"], &["<FILE>", "strictly"]),
+    (
+        &["receipts"],
+        &["list", "show", "tail", "export", "audit trail"],
+    ),
+    (
+        &["receipts", "list"],
+        &[
+            "--operator",
+            "--decision",
+            "--entity",
+            "--key",
+            "--correlation",
+            "--since",
+            "--until",
+            "--json",
+        ],
+    ),
+    (&["receipts", "show"], &["<ID>", "--json"]),
+    (&["receipts", "tail"], &["--follow", "--json"]),
+    (
+        &["receipts", "export"],
+        &["Every receipt", "JSON lines", "oldest first"],
+    ),
+    (&["doubts"], &["list", "resolve", "person"]),
+    (&["doubts", "list"], &["in doubt", "--json"]),
+    (
+        &["doubts", "resolve"],
+        &[
+            "<KEY>",
+            "--applied",
+            "--not-applied",
+            "--write-off",
+            "--because <TEXT>",
+        ],
+    ),
+    (&["keys"], &["show", "forget", "life"]),
+    (&["keys", "show"], &["<KEY>", "receipts"]),
+    (
+        &["keys", "forget"],
+        &["<KEY>", "next generation", "--because"],
+    ),
+    (&["doctor"], &["sound", "--json"]),
+];
+
+#[test]
+fn every_command_has_help_that_speaks_of_what_it_does() {
+    let nowhere = Project::empty();
+    for (command, words) in COMMANDS {
+        for flag in ["--help", "-h"] {
+            let said = nowhere.run(&[command, &[flag][..]].concat()).ended(0);
+            assert_eq!(said.stderr, "", "{command:?}");
+            for word in *words {
+                assert!(said.stdout.contains(word), "no `{word}` in {said:#?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_version_is_told() {
+    let said = Project::empty().run(&["--version"]).ended(0);
+    assert_eq!(
+        said.stdout,
+        format!("operators {}\n", env!("CARGO_PKG_VERSION"))
+    );
+}

@@ -1,0 +1,204 @@
+//! Trust from outside: closed by default, broken policies stop everything, rules are cited.
+
+use operators::{Disposition, Reason};
+use serde_json::json;
+
+use crate::support::{Project, action, hold};
+
+#[test]
+fn without_a_policy_file_everything_is_blocked_and_said_so() {
+    // rule 6.1
+    let project = Project::with_file();
+    std::fs::remove_file(project.path("policies/all.toml")).expect("there");
+    let plan = json!([hold("SO-1")]);
+    let said = project.plan(&plan).ended(3);
+    said.tells("warning: no policy file fits `policies/*.toml`, so every action is blocked");
+    let results = said.results();
+    assert_eq!(results[0].decision, Disposition::Block);
+    assert_eq!(results[0].error.as_deref(), Some("blocked by trust policy"));
+    assert_eq!(results[0].rule, None);
+    assert_eq!(project.effects().len(), 0);
+
+    std::fs::remove_dir(project.path("policies")).expect("empty");
+    project
+        .plan(&plan)
+        .ended(3)
+        .tells("warning: no policy file fits");
+    let empty = "[trust]\npolicies = []\n";
+    project.write("operators.toml", project.read("operators.toml") + empty);
+    project
+        .plan(&plan)
+        .ended(3)
+        .tells("`trust.policies` is empty");
+    assert_eq!(project.effects().len(), 0);
+    // rule 5.1: each refusal has its receipt.
+    assert_eq!(project.receipts().len(), 3);
+}
+
+#[test]
+fn a_policy_that_does_not_load_stops_everything_and_says_where() {
+    // rule 6.4; a good file beside it does not help.
+    const RULE: &str = "policy = 'p'\nversion = 1\n[[rule]]\nname = 'r'\ndecision = 'ALLOW'\n";
+    let cases = [
+        (RULE.replace("'ALLOW'", "'allow'"), "5:12", "`ALLOW`"),
+        (RULE.replace("'ALLOW'", "'MAYBE'"), "5:12", "`ALLOW`"),
+        (format!("{RULE}max_valeu = 5\n"), "6:1", "max_valeu"),
+        (
+            format!("{RULE}if = 'value < 5'\n"),
+            "6:6",
+            "remove the rule",
+        ),
+        (
+            format!("{RULE}require = 'true'\n"),
+            "6:11",
+            "remove the rule",
+        ),
+        (
+            format!("{RULE}limit = {{ max = 1, per = '1h' }}\n"),
+            "6:9",
+            "remove the rule",
+        ),
+        (RULE.replace("version = 1\n", ""), "1:1", "version"),
+        ("policy = 'p'\nversion = 1\n".to_owned(), "1:1", "[[rule]]"),
+        (RULE.replace("[[rule]]", "[[rule"), "3:", "correct it there"),
+    ];
+    for (text, place, words) in cases {
+        let project = Project::with_file();
+        project.write("policies/bad.toml", &text);
+        let said = project.plan(&json!([hold("SO-1")])).ended(1);
+        said.tells("nothing runs");
+        said.tells(&format!("policies/bad.toml:{place}"));
+        said.tells(words);
+        assert_eq!(said.stdout, "", "{text}");
+        project.is_untouched();
+    }
+}
+
+#[test]
+fn a_policy_that_cannot_be_read_stops_everything() {
+    // rule 6.4
+    let cases: [fn(&Project); 5] = [
+        |project| project.write("policies/bad.toml", ""),
+        |project| project.write("policies/bad.toml", [0xff]),
+        |project| std::fs::create_dir(project.path("policies/bad.toml")).expect("a folder"),
+        |project| {
+            std::os::unix::fs::symlink("nowhere", project.path("policies/bad.toml"))
+                .expect("a link");
+        },
+        |project| {
+            let named = "[trust]\npolicies = ['policies/bad.toml']\n";
+            project.write("operators.toml", project.read("operators.toml") + named);
+        },
+    ];
+    for spoil in cases {
+        let project = Project::with_file();
+        spoil(&project);
+        let said = project.plan(&json!([hold("SO-1")])).ended(1);
+        said.tells("policies/bad.toml");
+        said.tells("nothing runs");
+        project.is_untouched();
+    }
+}
+
+#[test]
+fn two_policies_of_one_name_stop_everything() {
+    let project = Project::with_file();
+    project.write("policies/again.toml", project.read("policies/all.toml"));
+    let said = project.plan(&json!([hold("SO-1")])).ended(1);
+    said.tells("policies/again.toml");
+    project.is_untouched();
+}
+
+const TWO_RULES: &str = "
+policy = 'orders'
+version = 7
+[[rule]]
+name = 'small ones'
+tool = 'orders.*'
+decision = 'ALLOW'
+max_value = 500
+[[rule]]
+name = 'watched'
+tool = 'orders.hold'
+decision = 'ALERT'
+";
+
+#[test]
+fn the_rule_that_decided_is_cited_to_people_programs_and_auditors() {
+    let project = Project::with_file();
+    project.write("policies/all.toml", TWO_RULES);
+    let mut large = hold("SO-2");
+    large["value"] = json!(501);
+    let mut small = hold("SO-1");
+    small["value"] = json!(500);
+    let plan = json!([small, large, hold("SO-3")]);
+    project.write("plan.json", plan.to_string());
+
+    let told = project
+        .run(&["run", "--once", "--plan", "plan.json"])
+        .ended(3);
+    told.tells("blocked by rule `small ones` (policies/all.toml:4)");
+    told.tells("3 actions: 1 applied, 2 refused; 1 raised by ALERT");
+    assert!(told.stdout.contains("501"), "why, in the table: {told:#?}");
+
+    // rule 6.2, 6.3, 6.6: the ceiling outweighs; without a value it fails; ALERT runs.
+    let results = project.plan(&plan).results();
+    let rules: Vec<_> = results.iter().map(|one| one.rule.as_deref()).collect();
+    assert_eq!(rules[1..], [Some("small ones"), Some("small ones")]);
+    assert_eq!(results[1].reason, Some(Reason::Policy));
+    assert_eq!(results[2].error.as_deref(), Some("blocked by trust policy"));
+    assert_eq!(project.effects().len(), 1);
+
+    let receipts = project.receipts();
+    assert_eq!(receipts[0].decision, Some(Disposition::Alert));
+    assert_eq!(receipts[0].rule.as_deref(), Some("watched"));
+    let cited = receipts[1].policy.as_ref().expect("a policy");
+    assert_eq!((cited.name.as_str(), cited.version), ("orders", 7));
+    assert!(cited.digest.starts_with("sha256:"), "{cited:?}");
+}
+
+#[test]
+fn a_tool_outside_requires_is_blocked_whatever_the_policy_allows() {
+    // rule 6.5
+    let project = Project::with_file();
+    let more = "[connectors.shop.tools.'orders.release']\n\
+                [operators.holder]\nrequires = ['shop:orders.hold']\nplan = 'plan.json'\n";
+    project.write("operators.toml", project.read("operators.toml") + more);
+    let release = action("orders.release", "SO-1", json!({}));
+    project.write("plan.json", json!([hold("SO-1"), release]).to_string());
+    let said = project.run(&["run", "--once", "holder"]).ended(3);
+    said.tells("`requires` in operators.toml");
+    assert_eq!(project.effects().len(), 1);
+    // Also when its plan comes from elsewhere; the same plan of nobody is bound by policies alone.
+    let args = ["run", "--once", "holder", "--json", "--plan", "plan.json"];
+    assert_eq!(project.run(&args).ended(3).decisions(), ["DEDUP", "BLOCK"]);
+    let args = ["run", "--once", "--json", "--plan", "plan.json"];
+    assert_eq!(project.run(&args).ended(0).decisions(), ["DEDUP", "ALLOW"]);
+}
+
+#[test]
+fn what_was_applied_stays_dedup_under_a_policy_that_blocks_it_now() {
+    // rule 1.3
+    let project = Project::with_file();
+    project.plan(&json!([hold("SO-1")])).ended(0);
+    project.edit("policies/all.toml", "ALLOW", "BLOCK");
+    let said = project.plan(&json!([hold("SO-1"), hold("SO-2")])).ended(3);
+    assert_eq!(said.decisions(), ["DEDUP", "BLOCK"]);
+}
+
+#[test]
+fn a_tool_that_is_not_there_and_arguments_that_do_not_fit_are_refused_by_name() {
+    // rule 1.8
+    let project = Project::example();
+    let mut stranger = hold("SO-1");
+    stranger["tool"] = json!("orders.destroy");
+    let mut misfit = hold("SO-2");
+    misfit["args"] = json!({"order": 7, "reason": "x"});
+    let said = project.plan(&json!([stranger, misfit])).ended(3);
+    let reasons: Vec<_> = said.results().iter().map(|one| one.reason).collect();
+    assert_eq!(
+        reasons,
+        [Some(Reason::UnknownTool), Some(Reason::InvalidArgs)]
+    );
+    assert_eq!(project.effects().len(), 0);
+}

@@ -1,0 +1,212 @@
+//! Secrets: the connector's hands only (rule 5.5).
+//!
+//! A canary in a header, one in an argument the tool marks, one in an argument whose name gives it
+//! away. The vendor echoes all of them, and logs are at their loudest.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::{Project, Running, Said, action};
+use crate::vendor::{Answer, Request, Vendor};
+
+const IN_HEADER: &str = "canary-header-7f3a9c";
+const MARKED: &str = "canary-marked-51be02";
+const NAMED: &str = "canary-named-c04d88";
+const CANARIES: [&str; 3] = [IN_HEADER, MARKED, NAMED];
+
+fn project(vendor: &Vendor) -> Project {
+    let config = vendor.config();
+    let config = config.replace(
+        "allow_private_addresses = true\n",
+        "allow_private_addresses = true\nheaders = { Authorization = 'secret:shop-token' }\n",
+    );
+    let config = config.replace(
+        "path = '/hold'\n",
+        "path = '/hold'\nsecret_args = ['card.number']\n",
+    );
+    Project::with(&config)
+}
+
+fn secretive(order: &str) -> Value {
+    let args = json!({
+        "order": order,
+        "card": {"number": MARKED, "holder": "Ann"},
+        "login": {"password": NAMED},
+    });
+    action("orders.hold", order, args)
+}
+
+/// Everything it was given, in every place an answer has.
+fn echo(request: &Request) -> String {
+    let header = request.header("authorization").unwrap_or_default();
+    json!({ "id": header, "said": request.body, MARKED: NAMED, "list": [header, NAMED] })
+        .to_string()
+}
+
+fn propose(project: &Project, plan: &Value, args: &[&str]) -> Said {
+    let args = [&["run", "--once", "--plan", "-"], args].concat();
+    let mut command = project.command(&args);
+    command
+        .env("OPERATORS_SECRET_SHOP_TOKEN", IN_HEADER)
+        .env("OPERATORS_LOG", "trace");
+    Running::start(&mut command, Some(plan.to_string().as_bytes())).end()
+}
+
+#[track_caller]
+fn tells_no_secret(text: &str, what: &str) {
+    for canary in CANARIES {
+        assert!(!text.contains(canary), "`{canary}` is in {what}: {text}");
+    }
+}
+
+/// Looks into every file below, whatever it is.
+#[track_caller]
+fn holds_no_secret(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            files.extend(holds_no_secret(&path));
+            continue;
+        }
+        let bytes = std::fs::read(&path).expect("a file");
+        for canary in CANARIES {
+            let found = bytes
+                .windows(canary.len())
+                .any(|window| window == canary.as_bytes());
+            assert!(!found, "`{canary}` is in {}", path.display());
+        }
+        files.push(path);
+    }
+    files
+}
+
+#[track_caller]
+fn looks_clean(project: &Project, said: &[Said]) {
+    for said in said {
+        tells_no_secret(&said.stdout, "stdout");
+        tells_no_secret(&said.stderr, "stderr or the logs");
+        assert!(
+            said.stderr.contains("disposed"),
+            "the logs are on: {said:#?}"
+        );
+    }
+    for args in [
+        &["receipts", "export"][..],
+        &["receipts", "list"],
+        &["keys", "show", "SO-1:hold", "--json"],
+        &["keys", "show", "SO-1:hold"],
+        &["doubts", "list"],
+        &["doctor"],
+    ] {
+        let said = project.run(args);
+        tells_no_secret(&said.stdout, "stdout");
+        tells_no_secret(&said.stderr, "stderr");
+    }
+    for receipt in project.receipts() {
+        let id = receipt.receipt_id;
+        let said = project.run(&["receipts", "show", &id]).ended(0);
+        tells_no_secret(&said.stdout, "a receipt");
+        assert!(said.stdout.contains("hmac-sha256:"), "{said:#?}");
+    }
+    let files = holds_no_secret(project.dir());
+    assert!(
+        files.iter().any(|file| file.ends_with("store.db")),
+        "{files:?}"
+    );
+}
+
+#[test]
+fn the_vendor_gets_them_and_nobody_else_even_if_it_echoes_them() {
+    let vendor = Vendor::start(|request| Answer::Json(200, echo(request)));
+    let project = project(&vendor);
+    let plan = json!([secretive("SO-1"), secretive("SO-1")]);
+    let said = propose(&project, &plan, &["--json"]).ended(0);
+    assert_eq!(
+        said.decisions(),
+        ["ALLOW", "DEDUP"],
+        "the keyed hash is the same each time"
+    );
+    let told = propose(&project, &plan, &[]).ended(0);
+    let dry = propose(&project, &plan, &["--json", "--dry-run"]).ended(0);
+    assert!(
+        said.stderr.contains("TRACE"),
+        "the logs are loud: {said:#?}"
+    );
+    let sent = vendor.requests();
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].header("authorization"), Some(IN_HEADER));
+    assert!(
+        sent[0].body.contains(MARKED) && sent[0].body.contains(NAMED),
+        "{sent:?}"
+    );
+    tells_no_secret(&dry.stdout, "a forecast");
+    looks_clean(&project, &[said, told]);
+}
+
+#[test]
+fn a_refusal_or_a_doubt_that_quotes_them_is_cleaned_too() {
+    for answer in [
+        |request: &Request| Answer::Text(422, echo(request)),
+        |request: &Request| Answer::Text(500, echo(request)),
+        |request: &Request| Answer::Text(503, echo(request)),
+        |request: &Request| Answer::Json(200, format!("not JSON {}", echo(request))),
+    ] {
+        let vendor = Vendor::start(answer);
+        let project = project(&vendor);
+        let said = propose(&project, &json!([secretive("SO-1")]), &[]).ended(4);
+        looks_clean(&project, &[said]);
+    }
+}
+
+#[test]
+fn a_conflict_names_the_paths_not_the_values() {
+    // rule 3.2
+    let vendor = Vendor::always(Answer::well());
+    let project = project(&vendor);
+    let mut other = secretive("SO-1");
+    other["args"]["card"]["number"] = json!("another");
+    let first = propose(&project, &json!([secretive("SO-1"), other]), &["--json"]).ended(3);
+    assert_eq!(first.results()[1].conflict, ["/args/card/number"]);
+    looks_clean(&project, &[first]);
+}
+
+#[test]
+fn a_process_that_is_killed_mid_call_leaves_none_behind() {
+    let (vendor, _gate) = Vendor::gated();
+    let project = project(&vendor);
+    let mut command = project.command(&["run", "--once", "--plan", "-"]);
+    command.env("OPERATORS_SECRET_SHOP_TOKEN", IN_HEADER);
+    let plan = json!([secretive("SO-1")]).to_string();
+    let mut running = Running::start(&mut command, Some(plan.as_bytes()));
+    vendor.wait_for(1);
+    running.child.kill().expect("a child of ours");
+    assert_eq!(running.end().code, None, "it was killed");
+    let files = holds_no_secret(project.dir());
+    assert!(
+        files.iter().any(|file| file.ends_with("store.db-wal")),
+        "{files:?}"
+    );
+}
+
+#[test]
+fn a_secret_that_is_not_set_is_named_before_anything_is_sent() {
+    let vendor = Vendor::always(Answer::well());
+    let project = project(&vendor);
+    let said = project.plan(&json!([secretive("SO-1")])).ended(4);
+    assert!(
+        said.stdout.contains("OPERATORS_SECRET_SHOP_TOKEN"),
+        "{said:#?}"
+    );
+    assert_eq!(vendor.requests().len(), 0);
+}
+
+#[test]
+fn a_policy_that_blocks_a_secret_argument_does_not_quote_it() {
+    let vendor = Vendor::always(Answer::well());
+    let project = project(&vendor);
+    project.edit("policies/all.toml", "ALLOW", "BLOCK");
+    let said = propose(&project, &json!([secretive("SO-1")]), &[]).ended(3);
+    looks_clean(&project, &[said]);
+}
