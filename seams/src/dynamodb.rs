@@ -26,7 +26,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, DurableExec, EntityKey, Forget, ForgetAnswer, Receipt, RedactionKey,
-    Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, TenantId, Ticket,
+    Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, StoreTime,
+    TenantId, Ticket,
 };
 use tokio::task::JoinSet;
 
@@ -90,18 +91,21 @@ impl DynamoStore {
     async fn each<Q, T, F>(
         &self,
         asked: Vec<(EntityKey, Q)>,
-        work: impl Fn(Arc<Shared>, Q) -> F + Clone + Send + 'static,
+        work: impl Fn(Arc<Shared>, Q, StoreTime) -> F + Clone + Send + 'static,
     ) -> Result<Vec<T>, StoreError>
     where
         Q: Send + 'static,
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
-        let mut groups: Vec<(EntityKey, Vec<(usize, Q)>)> = Vec::new();
-        for (index, (entity, one)) in asked.into_iter().enumerate() {
+        let begun = self.shared.table.observer.now();
+        let mut groups: Vec<(EntityKey, Vec<(StoreTime, Q)>)> = Vec::new();
+        for (index, (entity, one)) in (0..).zip(asked) {
+            // Apart by their order, which is also the order of their receipts.
+            let asked = begun.plus(Duration::from_micros(index));
             match groups.iter_mut().find(|(known, _)| *known == entity) {
-                Some((_, group)) => group.push((index, one)),
-                None => groups.push((entity, vec![(index, one)])),
+                Some((_, group)) => group.push((asked, one)),
+                None => groups.push((entity, vec![(asked, one)])),
             }
         }
         self.owned(move |shared| async move {
@@ -110,8 +114,8 @@ impl DynamoStore {
                 let (shared, work) = (Arc::clone(&shared), work.clone());
                 tasks.spawn(async move {
                     let mut answers = Vec::with_capacity(group.len());
-                    for (index, one) in group {
-                        answers.push((index, work(Arc::clone(&shared), one).await));
+                    for (asked, one) in group {
+                        answers.push((asked, work(Arc::clone(&shared), one, asked).await));
                     }
                     answers
                 });
@@ -121,7 +125,7 @@ impl DynamoStore {
             while let Some(done) = tasks.join_next().await {
                 answers.extend(done.map_err(|error| shared.table.unavailable(error.to_string()))?);
             }
-            answers.sort_by_key(|(index, _)| *index);
+            answers.sort_by_key(|(asked, _)| *asked);
             answers.into_iter().map(|(_, answer)| answer).collect()
         })
         .await
@@ -154,9 +158,9 @@ impl DurableExec for DynamoStore {
         let tenant = tenant.clone();
         let claims = claims.into_iter();
         let claims = claims.map(|claim| (claim.proposal.entity_key.clone(), claim));
-        self.each(claims.collect(), move |shared, claim| {
+        self.each(claims.collect(), move |shared, claim, asked| {
             let tenant = tenant.clone();
-            async move { shared.claim(&tenant, claim).await }
+            async move { Box::pin(shared.claim(&tenant, claim, asked)).await }
         })
         .await
     }
@@ -169,9 +173,9 @@ impl DurableExec for DynamoStore {
         let tenant = tenant.clone();
         let settlements = settlements.into_iter();
         let settlements = settlements.map(|one| (one.proposal.entity_key.clone(), one));
-        self.each(settlements.collect(), move |shared, settlement| {
+        self.each(settlements.collect(), move |shared, settlement, asked| {
             let tenant = tenant.clone();
-            async move { shared.settle(&tenant, settlement).await }
+            async move { Box::pin(shared.settle(&tenant, settlement, asked)).await }
         })
         .await
     }
@@ -179,13 +183,8 @@ impl DurableExec for DynamoStore {
     async fn record(&self, tenant: &TenantId, receipts: Vec<Receipt>) -> Result<(), StoreError> {
         let tenant = tenant.clone();
         self.owned(move |shared| async move {
-            for receipt in receipts {
-                shared
-                    .trail
-                    .append(&shared.table, &tenant, receipt)
-                    .await?;
-            }
-            Ok(())
+            let trail = &shared.trail;
+            trail.append(&shared.table, &tenant, receipts).await
         })
         .await
     }
@@ -198,8 +197,10 @@ impl DurableExec for DynamoStore {
         ticket: Option<Ticket>,
     ) -> Result<Option<Ticket>, StoreError> {
         let (tenant, entity) = (tenant.clone(), entity.clone());
-        self.owned(move |shared| async move { shared.pass(&tenant, &entity, session, ticket).await })
-            .await
+        self.owned(
+            move |shared| async move { shared.pass(&tenant, &entity, session, ticket).await },
+        )
+        .await
     }
 
     async fn wait(&self, _tenant: &TenantId, _entity: &EntityKey, _ticket: Ticket, asked: u32) {

@@ -152,7 +152,12 @@ macro_rules! rules {
                     println!("{rule} is skipped: {why}");
                     return;
                 }
-                $crate::conformance::$theme::$rule(&bench()).await;
+                let bench = bench();
+                if let Some(why) = $crate::stores::Bench::missing(&bench) {
+                    println!("{} is skipped: {why}", stringify!($rule));
+                    return;
+                }
+                $crate::conformance::$theme::$rule(&bench).await;
             }
         )*)*
     };

@@ -30,6 +30,11 @@ pub trait Bench: std::fmt::Debug + Send + Sync {
 
     /// Lets that much of the store's time pass.
     async fn wait(&self, span: Duration);
+
+    /// Why this store cannot be had here, if it cannot: its tests are skipped, and say so.
+    fn missing(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// A memory store whose time stands still until a test moves it.
@@ -142,6 +147,10 @@ impl<B: Bench> Bench for Wrapped<B> {
 
     async fn wait(&self, span: Duration) {
         self.inner.wait(span).await;
+    }
+
+    fn missing(&self) -> Option<&str> {
+        self.inner.missing()
     }
 }
 

@@ -110,9 +110,9 @@ async fn reach(url: &str) -> Result<Table, StoreError> {
         observer,
     };
     if config.region().is_none() {
-        return Err(table.unusable(
-            "no region is known; add `?region=…` to its address, or set AWS_REGION",
-        ));
+        return Err(
+            table.unusable("no region is known; add `?region=…` to its address, or set AWS_REGION")
+        );
     }
     Ok(table)
 }
@@ -120,20 +120,19 @@ async fn reach(url: &str) -> Result<Table, StoreError> {
 /// Refuses what a newer version wrote; the first to come says which layout it is.
 async fn check_layout(table: &Table) -> Result<(), StoreError> {
     let address = Address::of("table", &[]);
-    let found = match table.get(&address).await? {
-        Some(found) => found,
-        None => {
-            let mut item = address.item();
-            item.insert("layout".to_owned(), number(LAYOUT));
-            // Two that come first write the same.
-            table
-                .send(|| {
-                    let request = table.client.put_item().table_name(&table.name);
-                    request.set_item(Some(item.clone())).send()
-                })
-                .await?;
-            item
-        }
+    let found = if let Some(found) = table.get(&address).await? {
+        found
+    } else {
+        let mut item = address.item();
+        item.insert("layout".to_owned(), number(LAYOUT));
+        // Two that come first write the same.
+        table
+            .send(|| {
+                let request = table.client.put_item().table_name(&table.name);
+                request.set_item(Some(item.clone())).send()
+            })
+            .await?;
+        item
     };
     let layout: u32 = Fields::of(&found, "the table's own item")
         .number("layout")

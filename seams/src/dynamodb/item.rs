@@ -49,12 +49,9 @@ impl Address {
     /// Parts are length-prefixed, so that ("a", "b|c") and ("a|b", "c") never meet. Two parts of
     /// 512 bytes fit into a key of 2,048.
     pub(super) fn of(kind: &str, parts: &[&str]) -> Self {
-        let mut pk = kind.to_owned();
-        for part in parts {
-            pk.push_str(&format!("|{}:{part}", part.len()));
-        }
+        let parts = parts.iter().map(|part| format!("|{}:{part}", part.len()));
         Self {
-            pk,
+            pk: std::iter::once(kind.to_owned()).chain(parts).collect(),
             sk: SOLE.to_owned(),
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
+use aws_sdk_dynamodb::types::TimeToLiveStatus;
 use operators_kernel::life::KeyRecord;
 use operators_kernel::{
     Cursor, EntityKey, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt,
@@ -126,7 +127,10 @@ impl Shared {
         receipt_id: &str,
         last: &IdPage,
     ) -> Result<Option<LedgerEntry>, StoreError> {
-        let found = self.table.get(&Address::receipt(tenant, receipt_id)).await?;
+        let found = self
+            .table
+            .get(&Address::receipt(tenant, receipt_id))
+            .await?;
         let Some(item) = found else {
             return Ok(None);
         };
@@ -261,7 +265,10 @@ impl Shared {
             .await?;
         let expiry = expiry.time_to_live_description();
         let status = expiry.and_then(|found| found.time_to_live_status());
-        if matches!(status.map(|status| status.as_str()), Some("ENABLED" | "ENABLING")) {
+        if matches!(
+            status.map(TimeToLiveStatus::as_str),
+            Some("ENABLED" | "ENABLING")
+        ) {
             problems.push("expiry (TTL) is on: nothing of ours may expire; turn it off".to_owned());
         }
         Ok(problems)

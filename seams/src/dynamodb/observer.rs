@@ -177,7 +177,10 @@ impl Observer {
     pub(super) fn saw_beat(&self, session: SessionId, beat: u64, lease: Duration) -> SessionRecord {
         let now = self.now();
         let mut seen = self.lock();
-        let watch = seen.sessions.entry(session).or_insert(Watch { beat, since: now });
+        let watch = seen
+            .sessions
+            .entry(session)
+            .or_insert(Watch { beat, since: now });
         if watch.beat != beat {
             *watch = Watch { beat, since: now };
         }

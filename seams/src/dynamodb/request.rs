@@ -68,8 +68,23 @@ pub(super) enum Write {
 pub(super) enum Written {
     /// All happened.
     Done,
-    /// None happened. For each: nothing if it was not in the way, or the item that was (if any).
-    Refused(Vec<Option<Option<Item>>>),
+    /// None happened. For each, what was in its way.
+    Refused(Vec<InTheWay>),
+}
+
+/// What was in the way of one write.
+#[derive(Debug, Clone)]
+pub(super) enum InTheWay {
+    /// Nothing that is known of.
+    Nothing,
+    /// The item as it is, or that there is none.
+    Item(Option<Item>),
+}
+
+impl InTheWay {
+    pub(super) fn is_something(&self) -> bool {
+        matches!(self, Self::Item(_))
+    }
 }
 
 /// How far a range goes.
@@ -275,16 +290,11 @@ impl Table {
                 .client_request_token(id)
                 .send()
                 .await;
-            let error = match sent {
-                Ok(_) => return Ok(Written::Done),
-                Err(error) => error,
+            let Err(error) = sent else {
+                return Ok(Written::Done);
             };
             if let Some(refused) = refusals(&error) {
-                let ours = refused.iter().flatten().flatten().any(|item| {
-                    let by = Fields::of(item, "an item").text_if_there(BY);
-                    by.is_ok_and(|by| by == Some(id))
-                });
-                return Ok(if ours {
+                return Ok(if refused.iter().any(|found| is_written_by(id, found)) {
                     Written::Done
                 } else {
                     Written::Refused(refused)
@@ -305,7 +315,8 @@ impl Table {
     }
 
     fn transact(&self, id: &str, write: &Write) -> Result<TransactWriteItem, StoreError> {
-        let unusable = |error: aws_sdk_dynamodb::error::BuildError| self.unusable(error.to_string());
+        let unusable =
+            |error: aws_sdk_dynamodb::error::BuildError| self.unusable(error.to_string());
         match write {
             Write::Delete(address) => {
                 let delete = Delete::builder().table_name(&self.name);
@@ -366,15 +377,30 @@ fn root(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// What stood in a write's way, if that is why it did not happen.
-fn refusals(error: &SdkError<TransactWriteItemsError>) -> Option<Vec<Option<Option<Item>>>> {
+fn refusals(error: &SdkError<TransactWriteItemsError>) -> Option<Vec<InTheWay>> {
     let reasons = reasons(error);
     let is_condition =
         |reason: &CancellationReason| reason.code() == Some("ConditionalCheckFailed");
     if !reasons.iter().any(is_condition) {
         return None;
     }
-    let refused = |reason: &CancellationReason| is_condition(reason).then(|| reason.item.clone());
+    let refused = |reason: &CancellationReason| {
+        if is_condition(reason) {
+            InTheWay::Item(reason.item.clone())
+        } else {
+            InTheWay::Nothing
+        }
+    };
     Some(reasons.iter().map(refused).collect())
+}
+
+/// Whether what is in the way is this very write, whose answer was lost.
+fn is_written_by(id: &str, found: &InTheWay) -> bool {
+    let InTheWay::Item(Some(item)) = found else {
+        return false;
+    };
+    let by = Fields::of(item, "an item").text_if_there(BY);
+    by.is_ok_and(|by| by == Some(id))
 }
 
 /// Growing pauses, each of random length so that two that met do not meet again.
@@ -408,8 +434,10 @@ impl Pauses {
 /// A random byte; without randomness a fixed one, for nothing but spreading depends on it.
 pub(super) fn chance() -> u8 {
     let mut byte = [0];
-    drop(getrandom::fill(&mut byte));
-    u8::from_ne_bytes(byte)
+    match getrandom::fill(&mut byte) {
+        Ok(()) => u8::from_ne_bytes(byte),
+        Err(_) => 128,
+    }
 }
 
 /// An id nobody else has, of the length that a request token may have.

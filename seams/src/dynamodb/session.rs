@@ -325,9 +325,10 @@ impl Shared {
         let mut pauses = Pauses::new(&self.table.observer);
         loop {
             self.follow(sheet).await?;
-            let is_open = sheet.key.as_ref().is_some_and(|key| {
-                key.phase() == Phase::Intent && key.session() == session
-            });
+            let is_open = sheet
+                .key
+                .as_ref()
+                .is_some_and(|key| key.phase() == Phase::Intent && key.session() == session);
             if !is_open {
                 return Ok(false);
             }

@@ -14,7 +14,8 @@ use operators_kernel::{
 
 use super::Shared;
 use super::item::{Address, EntityItem, KeyItem, Span, Waiter};
-use super::request::{Expect, Write, Written, fresh_id};
+use super::request::{Expect, InTheWay, Write, Written, fresh_id};
+use super::trail::Bundle;
 use crate::book::BookError;
 use crate::page::{Page, SessionRecord, Want};
 
@@ -69,9 +70,9 @@ impl Sheet {
     }
 
     /// The place of whoever asked under this name before and lost the answer.
-    pub(super) fn ticket_of(&self, asker: &str) -> Option<Ticket> {
+    pub(super) fn ticket_of(&self, name: &str) -> Option<Ticket> {
         let mut queue = self.entity.queue.iter();
-        let place = queue.find(|waiter| waiter.asker == asker);
+        let place = queue.find(|waiter| waiter.asker == name);
         place.map(|waiter| waiter.ticket)
     }
 
@@ -124,8 +125,9 @@ impl Shared {
         sheet.landing_until = record.landing_until;
         page.load_entity(entity.clone(), record);
         let queue = sheet.entity.queue.iter();
-        let queue: BTreeMap<Ticket, SessionId> =
-            queue.map(|waiter| (waiter.ticket, waiter.session)).collect();
+        let queue: BTreeMap<Ticket, SessionId> = queue
+            .map(|waiter| (waiter.ticket, waiter.session))
+            .collect();
         page.load_queue(entity, queue);
         page.load_ticket(Ticket(sheet.entity.tickets.saturating_add(1)));
         let key = sheet.key.as_ref().map(|key| key.seen_by(observer));
@@ -184,22 +186,26 @@ impl Shared {
                     sheet.sessions.insert(session, record);
                     self.look(sheet).await?;
                 }
-                other => return Err(self.table.unusable(format!("a record is missing: {other:?}"))),
+                other => {
+                    return Err(self
+                        .table
+                        .unusable(format!("a record is missing: {other:?}")));
+                }
             }
         }
     }
 
-    /// Writes what a decision changed, if the records are still what it was made on. `asker` is who
+    /// Writes what a decision changed, if the records are still what it was made on. `name` is who
     /// takes a new place in the queue; `asked` is when the call began.
     pub(super) async fn keep(
         &self,
         sheet: &mut Sheet,
         page: Page,
-        asker: &str,
+        name: &str,
         asked: StoreTime,
     ) -> Result<Kept, StoreError> {
         let key = self.next_key(sheet, &page);
-        let entity = self.next_entity(sheet, &page, asker)?;
+        let entity = self.next_entity(sheet, &page, name)?;
         let is_believable = (key.is_some() && entity.is_some())
             || (entity.is_some() && !page.changes.waiters_added.is_empty());
         if !sheet.is_fact && !is_believable {
@@ -209,14 +215,16 @@ impl Shared {
         let receipts = page.changes.receipts;
         let writes = self.writes(sheet, key.as_ref(), entity.as_ref())?;
         if writes.is_empty() {
-            for receipt in receipts {
-                let tenant = &sheet.tenant;
-                self.trail.append(&self.table, tenant, receipt).await?;
-            }
+            let appended = self.trail.append(&self.table, &sheet.tenant, receipts);
+            appended.await?;
             return Ok(Kept::Done);
         }
-        let written = self.trail.write(&self.table, &sheet.tenant, writes, receipts);
-        match written.await? {
+        let bundle = Bundle {
+            writes,
+            receipts,
+            at: asked,
+        };
+        match self.trail.write(&self.table, &sheet.tenant, bundle).await? {
             Written::Done => {
                 self.remember(sheet, key, entity, page.now, asked);
                 Ok(Kept::Done)
@@ -225,14 +233,14 @@ impl Shared {
                 let mut refused = refused.into_iter();
                 sheet.is_fact = false;
                 if key.is_some()
-                    && let Some(Some(found)) = refused.next()
+                    && let Some(InTheWay::Item(found)) = refused.next()
                 {
                     sheet.key = self.read_key(found.as_ref())?;
                     // A burned key is one for good: no entity changes its answer.
                     sheet.is_fact = sheet.is_burned();
                 }
                 if entity.is_some()
-                    && let Some(Some(found)) = refused.next()
+                    && let Some(InTheWay::Item(found)) = refused.next()
                 {
                     sheet.entity = self.read_entity(found.as_ref())?;
                 }
@@ -248,23 +256,30 @@ impl Shared {
         let name = (sheet.tenant.clone(), sheet.key_name.clone()?);
         let record: &KeyRecord = page.key_now(&name)?;
         let observer = &self.table.observer;
-        Some(KeyItem::next(record, sheet.key.as_ref(), page.now, observer))
+        Some(KeyItem::next(
+            record,
+            sheet.key.as_ref(),
+            page.now,
+            observer,
+        ))
     }
 
     fn next_entity(
         &self,
         sheet: &Sheet,
         page: &Page,
-        asker: &str,
+        name: &str,
     ) -> Result<Option<EntityItem>, StoreError> {
-        let name = (sheet.tenant.clone(), sheet.entity_key.clone());
+        let entity = (sheet.tenant.clone(), sheet.entity_key.clone());
         let before = &sheet.entity;
-        let queue = page.queue_now(&name).cloned().unwrap_or_default();
-        let is_queue_same = queue.keys().eq(before.queue.iter().map(|waiter| &waiter.ticket));
+        let queue = page.queue_now(&entity).cloned().unwrap_or_default();
+        let is_queue_same = queue
+            .keys()
+            .eq(before.queue.iter().map(|waiter| &waiter.ticket));
         if page.changes.entities.is_empty() && is_queue_same {
             return Ok(None);
         }
-        let Some(record) = page.entity_now(&name) else {
+        let Some(record) = page.entity_now(&entity) else {
             return Ok(None);
         };
         let places = queue.into_iter().map(|(ticket, session)| {
@@ -272,7 +287,7 @@ impl Shared {
             known.cloned().unwrap_or_else(|| Waiter {
                 ticket,
                 session,
-                asker: asker.to_owned(),
+                asker: name.to_owned(),
             })
         });
         let landing = if record.landing_until <= page.now {
@@ -314,7 +329,9 @@ impl Shared {
     ) -> Result<Vec<Write>, StoreError> {
         let mut writes = Vec::new();
         if let Some(key) = key {
-            let item = key.write().map_err(|problem| self.table.unusable(problem))?;
+            let item = key
+                .write()
+                .map_err(|problem| self.table.unusable(problem))?;
             let before = sheet.key.as_ref().map_or(0, |before| before.version);
             writes.push(Write::Put(item, Expect::Version(before)));
         }

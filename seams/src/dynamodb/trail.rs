@@ -10,12 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use operators_kernel::{Receipt, StoreError, TenantId};
+use operators_kernel::{Receipt, StoreError, StoreTime, TenantId};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use super::fields::{Fields, number, text};
 use super::item::{Address, Item, write_receipt};
-use super::request::{Expect, Pauses, Range, Table, Write, Written, chance, fresh_id, ordinal};
+use super::request::{
+    Expect, InTheWay, Pauses, Range, Table, Write, Written, chance, fresh_id, ordinal,
+};
 
 /// Lanes of one tenant: as many writes of one tenant go on at once, in one process or several.
 /// Fixed for ever: readers look at all of them.
@@ -45,6 +47,15 @@ struct Batch {
     pending: Mutex<Vec<Pending>>,
     // An async lock, held over the write on purpose: what queues meanwhile is the next batch.
     writing: tokio::sync::Mutex<()>,
+}
+
+/// What is written together.
+#[derive(Debug)]
+pub(super) struct Bundle {
+    pub(super) writes: Vec<Write>,
+    pub(super) receipts: Vec<Receipt>,
+    /// When it was asked for; it orders receipts of different lanes, and nothing else.
+    pub(super) at: StoreTime,
 }
 
 /// Writes receipts.
@@ -91,15 +102,19 @@ impl Line {
 }
 
 impl Trail {
-    /// Writes `writes` and `receipts` together. A receipt whose id is there already stays as it is.
-    /// The answer speaks of `writes` alone.
+    /// Writes a bundle. A receipt whose id is there already stays as it is. The answer speaks of
+    /// the other writes alone.
     pub(super) async fn write(
         &self,
         table: &Table,
         tenant: &TenantId,
-        writes: Vec<Write>,
-        mut receipts: Vec<Receipt>,
+        bundle: Bundle,
     ) -> Result<Written, StoreError> {
+        let Bundle {
+            writes,
+            mut receipts,
+            at,
+        } = bundle;
         let mut ids = HashSet::new();
         receipts.retain(|receipt| ids.insert(receipt.receipt_id.clone()));
         let ends = self.ends(tenant);
@@ -113,7 +128,9 @@ impl Trail {
                 return table.write(&id, &writes).await;
             }
             let mut lane = ends.take().await;
-            let all = lane.with_line(table, tenant, &writes, &receipts).await?;
+            let all = lane
+                .with_line(table, tenant, &writes, &receipts, at)
+                .await?;
             let written = table.write(&id, &all).await;
             let refused = match written {
                 Ok(Written::Done) => {
@@ -128,59 +145,67 @@ impl Trail {
                 }
             };
             let (ours, theirs) = refused.split_at(writes.len().min(refused.len()));
-            if theirs.last().is_some_and(Option::is_some) {
+            if theirs.last().is_some_and(InTheWay::is_something) {
                 // Somebody else wrote on this lane: look where it ends, and keep to another.
                 *lane.end = None;
                 ends.prefer_another();
             }
-            if ours.iter().any(Option::is_some) {
+            if ours.iter().any(InTheWay::is_something) {
                 return Ok(Written::Refused(ours.to_vec()));
             }
             drop(lane);
             let mut there = theirs.iter();
-            receipts.retain(|_| there.next().is_none_or(Option::is_none));
+            receipts.retain(|_| !there.next().is_some_and(InTheWay::is_something));
             if !pauses.pause(&table.observer).await {
                 return Err(table.unavailable("its lanes are crowded"));
             }
         }
     }
 
-    /// Writes a receipt that touches no key, together with whatever others wait to be written.
+    /// Writes receipts that touch no key, together with whatever others wait to be written.
     pub(super) async fn append(
         &self,
         table: &Table,
         tenant: &TenantId,
-        receipt: Receipt,
+        receipts: Vec<Receipt>,
     ) -> Result<(), StoreError> {
-        if receipt_bytes(&receipt) > RECEIPT_BYTES_MAX {
+        if let Some(large) = receipts
+            .iter()
+            .find(|r| receipt_bytes(r) > RECEIPT_BYTES_MAX)
+        {
             // Alone: it must not take others down with it.
             return Err(table.unusable(format!(
                 "receipt `{}` is larger than an item can be (400 KB); shorten the arguments",
-                receipt.receipt_id
+                large.receipt_id
             )));
         }
         let batch = self.batch(tenant);
-        let (reply, mut answer) = oneshot::channel();
-        batch.push(receipt, reply);
-        loop {
-            let _one_at_a_time = batch.writing.lock().await;
-            // Somebody may have taken this one along.
-            match answer.try_recv() {
-                Ok(done) => return done,
-                Err(oneshot::error::TryRecvError::Empty) => {}
-                Err(oneshot::error::TryRecvError::Closed) => {
-                    return Err(table.unavailable("a batch of receipts was given up"));
+        for mut answer in batch.push(receipts) {
+            loop {
+                let _one_at_a_time = batch.writing.lock().await;
+                // Somebody may have taken this one along.
+                match answer.try_recv() {
+                    Ok(done) => break done?,
+                    Err(oneshot::error::TryRecvError::Empty) => {}
+                    Err(oneshot::error::TryRecvError::Closed) => {
+                        return Err(table.unavailable("a batch of receipts was given up"));
+                    }
+                }
+                let (receipts, replies): (Vec<_>, Vec<_>) = batch.take().into_iter().unzip();
+                let bundle = Bundle {
+                    writes: Vec::new(),
+                    receipts,
+                    at: table.observer.now(),
+                };
+                let written = self.write(table, tenant, bundle).await;
+                let done = written.map(|_| ());
+                for reply in replies {
+                    // Whoever asked may have left; the receipt is written all the same.
+                    drop(reply.send(done.clone()));
                 }
             }
-            let taken = batch.take();
-            let (receipts, replies): (Vec<_>, Vec<_>) = taken.into_iter().unzip();
-            let written = self.write(table, tenant, Vec::new(), receipts).await;
-            let done = written.map(|_| ());
-            for reply in replies {
-                // Whoever asked may have left; the receipt is written all the same.
-                drop(reply.send(done.clone()));
-            }
         }
+        Ok(())
     }
 
     fn ends(&self, tenant: &TenantId) -> Arc<Ends> {
@@ -201,9 +226,14 @@ impl Trail {
 }
 
 impl Batch {
-    fn push(&self, receipt: Receipt, reply: oneshot::Sender<Result<(), StoreError>>) {
+    fn push(&self, receipts: Vec<Receipt>) -> Vec<oneshot::Receiver<Result<(), StoreError>>> {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.push((receipt, reply));
+        let one = |receipt| {
+            let (reply, answer) = oneshot::channel();
+            pending.push((receipt, reply));
+            answer
+        };
+        receipts.into_iter().map(one).collect()
     }
 
     fn take(&self) -> Vec<Pending> {
@@ -258,16 +288,16 @@ impl Lane {
         tenant: &TenantId,
         writes: &[Write],
         receipts: &[Receipt],
+        at: StoreTime,
     ) -> Result<Vec<Write>, StoreError> {
         let pk = lane_pk(tenant, self.index);
-        let end = match *self.end {
-            Some(end) => end,
-            None => {
-                let (last, _) = table.range(&pk, Range::Last).await?;
-                let line = last.first().map(Line::read).transpose();
-                let line = line.map_err(|problem| table.unusable(problem))?;
-                line.map_or(0, |line| line.last())
-            }
+        let end = if let Some(end) = *self.end {
+            end
+        } else {
+            let (last, _) = table.range(&pk, Range::Last).await?;
+            let line = last.first().map(Line::read).transpose();
+            let line = line.map_err(|problem| table.unusable(problem))?;
+            line.map_or(0, |line| line.last())
         };
         *self.end = Some(end);
         let mut all = writes.to_vec();
@@ -284,8 +314,7 @@ impl Lane {
         }
         .item();
         line.insert("ids".to_owned(), AttributeValue::L(ids.collect()));
-        let at = table.observer.stamp().as_micros();
-        line.insert("at".to_owned(), number(at));
+        line.insert("at".to_owned(), number(at.0));
         all.push(Write::Put(line, Expect::Absent));
         Ok(all)
     }

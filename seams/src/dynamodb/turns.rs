@@ -7,7 +7,8 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
 use operators_kernel::{
     Claim, ClaimAnswer, Clearance, EntityKey, Forget, ForgetAnswer, IdempotencyKey, RedactionKey,
-    Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, TenantId, Ticket,
+    Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, StoreTime,
+    TenantId, Ticket,
 };
 use tokio::sync::OwnedMutexGuard;
 
@@ -56,7 +57,10 @@ impl Drop for Turn<'_> {
         let entities = self.turns.entities.lock();
         let mut entities = entities.unwrap_or_else(PoisonError::into_inner);
         // One count is the map's: nobody else waits.
-        if entities.get(&self.pk).is_some_and(|turn| Arc::strong_count(turn) == 1) {
+        if entities
+            .get(&self.pk)
+            .is_some_and(|turn| Arc::strong_count(turn) == 1)
+        {
             entities.remove(&self.pk);
         }
     }
@@ -67,26 +71,32 @@ impl Shared {
         &self,
         tenant: &TenantId,
         mut claim: Claim,
+        asked: StoreTime,
     ) -> Result<ClaimAnswer, StoreError> {
-        let (entity, key) = (claim.proposal.entity_key.clone(), claim.proposal.idempotency_key.clone());
+        let (entity, key) = (
+            claim.proposal.entity_key.clone(),
+            claim.proposal.idempotency_key.clone(),
+        );
         self.check_size(&claim)?;
         let _turn = self.turns.take(tenant, &entity).await;
         let mut sheet = Sheet::of_key(tenant, &entity, &key);
-        let believed = self.table.observer.entity(&Address::entity(tenant, &entity).pk);
+        let believed = self
+            .table
+            .observer
+            .entity(&Address::entity(tenant, &entity).pk);
         let is_hopeful = claim.ticket.is_none() && claim.clearance == Clearance::Cleared;
         match believed {
             Some(entity) if is_hopeful && entity.is_free() => sheet.entity = entity,
             None if is_hopeful => {}
             _ => self.look(&mut sheet).await?,
         }
-        let asked = self.table.observer.now();
-        let asker = claim.proposal.receipt_id.clone();
+        let name = claim.proposal.receipt_id.clone();
         let mut tries = Tries::new(self);
         loop {
-            claim.ticket = claim.ticket.or_else(|| sheet.ticket_of(&asker));
+            claim.ticket = claim.ticket.or_else(|| sheet.ticket_of(&name));
             let work = |page: &mut Page| book::claim(page, tenant, &claim);
             let (page, answer) = self.decide(&mut sheet, work).await?;
-            match self.keep(&mut sheet, page, &asker, asked).await? {
+            match self.keep(&mut sheet, page, &name, asked).await? {
                 Kept::Done => return Ok(answer),
                 Kept::Again => tries.again(self).await?,
             }
@@ -110,6 +120,7 @@ impl Shared {
         &self,
         tenant: &TenantId,
         settlement: Settlement,
+        asked: StoreTime,
     ) -> Result<SettleAnswer, StoreError> {
         let proposal = &settlement.proposal;
         let _turn = self.turns.take(tenant, &proposal.entity_key).await;
@@ -123,17 +134,17 @@ impl Shared {
             }
             _ => self.look(&mut sheet).await?,
         }
-        self.change(&mut sheet, |page| book::settle(page, tenant, &settlement))
-            .await
+        let work = |page: &mut Page| book::settle(page, tenant, &settlement);
+        self.change(&mut sheet, asked, work).await
     }
 
     /// Decides about a key until it is durable.
     async fn change<T>(
         &self,
         sheet: &mut Sheet,
+        asked: StoreTime,
         work: impl Fn(&mut Page) -> Result<T, book::BookError<Want>>,
     ) -> Result<T, StoreError> {
-        let asked = self.table.observer.now();
         let mut tries = Tries::new(self);
         loop {
             self.follow(sheet).await?;
@@ -165,11 +176,12 @@ impl Shared {
         tenant: &TenantId,
         resolution: Resolution,
     ) -> Result<ResolveAnswer, StoreError> {
+        let asked = self.table.observer.now();
         let Some(mut sheet) = self.sheet_of(tenant, &resolution.key).await? else {
             return Ok(ResolveAnswer::NotInDoubt(None));
         };
         let work = |page: &mut Page| book::resolve(page, tenant, &resolution);
-        self.change(&mut sheet, work).await
+        self.change(&mut sheet, asked, work).await
     }
 
     pub(super) async fn forget(
@@ -177,11 +189,12 @@ impl Shared {
         tenant: &TenantId,
         wish: Forget,
     ) -> Result<ForgetAnswer, StoreError> {
+        let asked = self.table.observer.now();
         let Some(mut sheet) = self.sheet_of(tenant, &wish.key).await? else {
             return Ok(ForgetAnswer::NotBurned(None));
         };
-        self.change(&mut sheet, |page| book::forget(page, tenant, &wish))
-            .await
+        let work = |page: &mut Page| book::forget(page, tenant, &wish);
+        self.change(&mut sheet, asked, work).await
     }
 
     pub(super) async fn pass(
@@ -192,8 +205,8 @@ impl Shared {
         ticket: Option<Ticket>,
     ) -> Result<Option<Ticket>, StoreError> {
         // Asked for in every try: a place taken by a write whose answer was lost is found again.
-        let asker = fresh_id().map_err(|problem| self.table.unavailable(problem))?;
-        self.queue(tenant, entity, &asker, |page, found| {
+        let name = fresh_id().map_err(|problem| self.table.unavailable(problem))?;
+        self.queue(tenant, entity, &name, |page, found| {
             book::pass(page, tenant, entity, session, ticket.or(found))
         })
         .await
@@ -216,7 +229,7 @@ impl Shared {
         &self,
         tenant: &TenantId,
         entity: &EntityKey,
-        asker: &str,
+        name: &str,
         work: impl Fn(&mut Page, Option<Ticket>) -> Result<T, book::BookError<Want>>,
     ) -> Result<T, StoreError> {
         let _turn = self.turns.take(tenant, entity).await;
@@ -225,9 +238,9 @@ impl Shared {
         self.look(&mut sheet).await?;
         let mut tries = Tries::new(self);
         loop {
-            let found = sheet.ticket_of(asker);
+            let found = sheet.ticket_of(name);
             let (page, answer) = self.decide(&mut sheet, |page| work(page, found)).await?;
-            match self.keep(&mut sheet, page, asker, asked).await? {
+            match self.keep(&mut sheet, page, name, asked).await? {
                 Kept::Done => return Ok(answer),
                 Kept::Again => tries.again(self).await?,
             }
@@ -306,7 +319,9 @@ impl Tries {
     async fn again(&mut self, shared: &Shared) -> Result<(), StoreError> {
         self.refused += 1;
         if self.refused > 2 && !self.pauses.pause(&shared.table.observer).await {
-            return Err(shared.table.unavailable("too many others change the same records"));
+            return Err(shared
+                .table
+                .unavailable("too many others change the same records"));
         }
         Ok(())
     }
