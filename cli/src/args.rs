@@ -233,6 +233,9 @@ pub(crate) enum KeysCommand {
 
 #[derive(Debug, ArgsOf)]
 pub(crate) struct DoctorArgs {
+    /// Make what the store needs first: a DynamoDB table, if it is not there
+    #[arg(long)]
+    pub(crate) create: bool,
     /// Print JSON lines
     #[arg(long)]
     pub(crate) json: bool,

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use operators_connectors::{EnvSecrets, Registry};
 use operators_kernel::{Clock, DurableExec, OperatorName, Seams, Settings};
 use operators_policies::{Policy, Reach, RuleSet};
-use operators_seams::{MemoryStore, SqliteStore, SystemClock};
+use operators_seams::{DynamoStore, MemoryStore, PgStore, SqliteStore, SystemClock};
 
 use crate::config::{StoreUrl, refusal};
 use crate::locate;
@@ -64,18 +64,32 @@ pub(crate) fn settings(project: &Project) -> Settings {
     }
 }
 
-/// The project's store, made if it is not there.
-pub(crate) fn store(project: &Project, clock: &Arc<dyn Clock>) -> Result<Arc<dyn DurableExec>> {
-    match (&project.config.store.url, project.store_file()) {
-        (StoreUrl::Sqlite(_), Some(file)) => Ok(Arc::new(SqliteStore::open(&file)?)),
-        (StoreUrl::Sqlite(_) | StoreUrl::Memory, _) => {
-            Ok(Arc::new(MemoryStore::new(Arc::clone(clock))))
+/// The project's store; a file is made if it is not there, a table never is.
+pub(crate) async fn store(
+    project: &Project,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn DurableExec>> {
+    Ok(match &project.config.store.url {
+        StoreUrl::Sqlite(path) => Arc::new(SqliteStore::open(&project.path(path))?),
+        StoreUrl::Postgres(address) => Arc::new(PgStore::connect(address.reveal()).await?),
+        StoreUrl::DynamoDb(address) => Arc::new(DynamoStore::connect(address.reveal()).await?),
+        StoreUrl::Memory => Arc::new(MemoryStore::new(Arc::clone(clock))),
+    })
+}
+
+/// Makes what a store needs and does not make by itself; whether there was anything to make.
+pub(crate) async fn create_store(project: &Project) -> Result<bool> {
+    match &project.config.store.url {
+        StoreUrl::DynamoDb(address) => {
+            DynamoStore::create_table(address.reveal()).await?;
+            Ok(true)
         }
+        StoreUrl::Sqlite(_) | StoreUrl::Postgres(_) | StoreUrl::Memory => Ok(false),
     }
 }
 
 /// The project's store for those who only look: one that is not there yet is empty, and stays away.
-pub(crate) fn store_to_read(
+pub(crate) async fn store_to_read(
     project: &Project,
     clock: &Arc<dyn Clock>,
 ) -> Result<Arc<dyn DurableExec>> {
@@ -87,7 +101,7 @@ pub(crate) fn store_to_read(
             ));
             Ok(Arc::new(MemoryStore::new(Arc::clone(clock))))
         }
-        _ => store(project, clock),
+        _ => store(project, clock).await,
     }
 }
 

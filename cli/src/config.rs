@@ -59,8 +59,28 @@ pub(crate) struct StoreConfig {
 pub(crate) enum StoreUrl {
     /// One file, relative to the project.
     Sqlite(PathBuf),
+    /// A database `operators` shares with nobody, on a server.
+    Postgres(Address),
+    /// A table of a cloud.
+    DynamoDb(Address),
     /// Nothing is kept beyond the process.
     Memory,
+}
+
+/// A remote store's address, as it is written; it may hold a password, so it is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Address(String);
+
+impl Address {
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Address(…)")
+    }
 }
 
 impl Default for StoreUrl {
@@ -73,7 +93,9 @@ impl TryFrom<String> for StoreUrl {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let example = format!("write `sqlite:{SQLITE_DEFAULT}` or `memory:`");
+        let example = format!(
+            "write `sqlite:{SQLITE_DEFAULT}`, `postgres://…`, `dynamodb:TABLE?region=…` or `memory:`"
+        );
         // The text itself is never repeated: a database's address may hold its password.
         let (scheme, rest) = text
             .split_once(':')
@@ -96,12 +118,17 @@ impl TryFrom<String> for StoreUrl {
             "sqlite" => Ok(Self::Sqlite(PathBuf::from(rest))),
             "memory" if rest.is_empty() => Ok(Self::Memory),
             "memory" => Err("`memory:` takes nothing after its colon".to_owned()),
-            "postgres" | "postgresql" => Err(format!(
-                "the postgres store is not in this version; {example}"
-            )),
-            "dynamodb" => Err(format!(
-                "the dynamodb store is not in this version; {example}"
-            )),
+            "postgres" | "postgresql" if rest.starts_with("//") => {
+                Ok(Self::Postgres(Address(text)))
+            }
+            "postgres" | "postgresql" => {
+                Err("write `postgres://USER@HOST:PORT/DATABASE`".to_owned())
+            }
+            "dynamodb" if rest.is_empty() || rest.starts_with('?') => Err(
+                "the dynamodb store names no table; write `dynamodb:TABLE?region=REGION`"
+                    .to_owned(),
+            ),
+            "dynamodb" => Ok(Self::DynamoDb(Address(text))),
             other => Err(format!("no store of kind `{}`; {example}", shown(other))),
         }
     }
@@ -343,14 +370,14 @@ mod tests {
     fn what_is_wrong_is_told_with_its_place_and_a_remedy() {
         let cases = [
             (
-                "[store]\nurl = \"postgres://u:hunter2@h/d\"",
+                "[store]\nurl = \"postgres:u:hunter2@h/d\"",
                 ":2:7:",
-                "not in this version",
+                "postgres://USER@HOST",
             ),
             (
-                "[store]\nurl = \"dynamodb:t\"",
+                "[store]\nurl = \"dynamodb:?region=x\"",
                 ":2:7:",
-                "not in this version",
+                "names no table",
             ),
             (
                 "[store]\nurl = \"sqlite:x.db?synchronous=off\"",

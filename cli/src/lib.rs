@@ -27,4 +27,4 @@ pub use operators_kernel::{
 pub use operators_policies::{
     Explanation, PatternError, Policy, PolicyError, Reach, Rule, RuleSet, ToolPattern,
 };
-pub use operators_seams::{MemoryStore, SqliteStore, SystemClock};
+pub use operators_seams::{DynamoStore, MemoryStore, PgStore, SqliteStore, SystemClock};

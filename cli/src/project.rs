@@ -69,7 +69,7 @@ impl Project {
     pub(crate) fn store_file(&self) -> Option<PathBuf> {
         match &self.config.store.url {
             StoreUrl::Sqlite(path) => Some(self.path(path)),
-            StoreUrl::Memory => None,
+            StoreUrl::Postgres(_) | StoreUrl::DynamoDb(_) | StoreUrl::Memory => None,
         }
     }
 

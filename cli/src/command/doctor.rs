@@ -151,7 +151,7 @@ async fn examine(found: &mut Diagnosis, project: &Project, args: &DoctorArgs) ->
     }
     operators(found, project, registry.as_deref());
     let clock = compose::clock();
-    store::examine(found, project, &clock, &tenant).await;
+    store::examine(found, project, &clock, &tenant, args.create).await;
     Ok(())
 }
 

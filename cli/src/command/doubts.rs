@@ -67,7 +67,7 @@ impl<'a> Doubt<'a> {
 async fn list(project: &Project, as_json: bool, whose: &Whose) -> Result<Exit> {
     let tenant = project.tenant(whose)?;
     let clock = compose::clock();
-    let store = compose::store_to_read(project, &clock)?;
+    let store = compose::store_to_read(project, &clock).await?;
     let (records, now) = store.doubts(&tenant).await?;
     let doubts: Vec<Doubt<'_>> = records
         .iter()
@@ -156,7 +156,7 @@ async fn resolve(project: &Project, args: ResolveArgs) -> Result<Exit> {
         None => Value::Null,
     };
     let clock = compose::clock();
-    let store = compose::store_to_read(project, &clock)?;
+    let store = compose::store_to_read(project, &clock).await?;
     let key = shown(&args.key);
     let Some(record) = store.key(&tenant, &args.key).await? else {
         bail!(

@@ -57,7 +57,7 @@ struct Life<'a> {
 async fn show(project: &Project, key: &IdempotencyKey, json: bool, whose: &Whose) -> Result<Exit> {
     let tenant = project.tenant(whose)?;
     let clock = compose::clock();
-    let store = compose::store_to_read(project, &clock)?;
+    let store = compose::store_to_read(project, &clock).await?;
     let filter = ReceiptFilter {
         idempotency_key: Some(key.clone()),
         ..ReceiptFilter::default()
@@ -176,7 +176,7 @@ async fn forget(
 ) -> Result<Exit> {
     let tenant = project.tenant(whose)?;
     let clock = compose::clock();
-    let store = compose::store_to_read(project, &clock)?;
+    let store = compose::store_to_read(project, &clock).await?;
     let wish = Forget {
         key: key.clone(),
         by: decided.person,

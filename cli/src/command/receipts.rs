@@ -36,15 +36,15 @@ struct Trail {
 }
 
 impl Trail {
-    fn open(project: Option<&Path>, whose: &Whose, follow: bool) -> Result<Self> {
+    async fn open(project: Option<&Path>, whose: &Whose, follow: bool) -> Result<Self> {
         let project = Project::open(project)?;
         let tenant = project.tenant(whose)?;
         let clock = compose::clock();
         let ledger = if follow {
             // Made if it is not there: somebody waits for what will be written to it.
-            compose::store(&project, &clock)?
+            compose::store(&project, &clock).await?
         } else {
-            compose::store_to_read(&project, &clock)?
+            compose::store_to_read(&project, &clock).await?
         };
         Ok(Self {
             project,
@@ -90,11 +90,11 @@ pub(crate) async fn run(command: ReceiptsCommand, project: Option<&Path>) -> Res
             json,
             whose,
         } => {
-            let trail = Trail::open(project, &whose, false)?;
+            let trail = Trail::open(project, &whose, false).await?;
             list(&trail, limit, filter, json, &whose).await
         }
         ReceiptsCommand::Show { id, json, whose } => {
-            let trail = Trail::open(project, &whose, false)?;
+            let trail = Trail::open(project, &whose, false).await?;
             let receipt = find(&trail, &id).await?;
             if json {
                 output::json(&receipt, true)?;
@@ -110,11 +110,11 @@ pub(crate) async fn run(command: ReceiptsCommand, project: Option<&Path>) -> Res
             json,
             whose,
         } => {
-            let trail = Trail::open(project, &whose, follow)?;
+            let trail = Trail::open(project, &whose, follow).await?;
             tail(&trail, lines, follow, filter, json).await
         }
         ReceiptsCommand::Export { filter, whose } => {
-            let trail = Trail::open(project, &whose, false)?;
+            let trail = Trail::open(project, &whose, false).await?;
             export(&trail, filter).await
         }
     }

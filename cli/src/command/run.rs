@@ -58,7 +58,7 @@ pub(crate) async fn run(args: &RunArgs, project: Option<&Path>) -> Result<Exit> 
     if project.config.store.url == StoreUrl::Memory {
         warn("the store is `memory:`, so every key is forgotten when this command ends");
     }
-    let store = compose::store(&project, &parts.clock)?;
+    let store = compose::store(&project, &parts.clock).await?;
     let started = parts.clock.monotonic();
     let settings = compose::settings(&project);
     let executed =
@@ -158,7 +158,7 @@ async fn job(
 
 /// `--dry-run`: what each action would become against the store as it is.
 async fn rehearse(args: &RunArgs, project: &Project, parts: &Parts, jobs: &[Job]) -> Result<Exit> {
-    let store = compose::store_to_read(project, &parts.clock)?;
+    let store = compose::store_to_read(project, &parts.clock).await?;
     let seams = parts.seams(Arc::clone(&store));
     let mut forecasts = Vec::new();
     for job in jobs {

@@ -16,25 +16,36 @@ pub(super) async fn examine(
     project: &Project,
     clock: &Arc<dyn Clock>,
     tenant: &TenantId,
+    create: bool,
 ) {
     if project.config.store.url == StoreUrl::Memory {
         let told = "`memory:` forgets every key when a command ends; use it for trials only";
         found.add("store", Health::Note, told);
         return;
     }
-    let Some(file) = project.store_file() else {
-        return;
-    };
-    if !file.exists() {
-        let told = format!(
-            "`{}` is not there yet; the first run makes it",
-            file.display()
-        );
-        found.add("store", Health::Ok, told);
-        return;
+    if let Some(file) = project.store_file() {
+        if !file.exists() {
+            let told = format!(
+                "`{}` is not there yet; the first run makes it",
+                file.display()
+            );
+            found.add("store", Health::Ok, told);
+            return;
+        }
+        mode(found, &file);
     }
-    mode(found, &file);
-    let opened = compose::store(project, clock);
+    if create {
+        let created = compose::create_store(project).await;
+        found.take("store", created, |made| {
+            let told = if *made {
+                "its table is there"
+            } else {
+                "there was nothing to make"
+            };
+            told.to_owned()
+        });
+    }
+    let opened = compose::store(project, clock).await;
     let Some(store) = found.take("store", opened, |store| {
         format!("{} opens", store.describe())
     }) else {
