@@ -136,9 +136,7 @@ struct PanicsWhenDropped;
 
 impl Drop for PanicsWhenDropped {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            panic!("scripted panic in drop");
-        }
+        assert!(std::thread::panicking(), "scripted panic in drop");
     }
 }
 

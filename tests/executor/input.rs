@@ -91,6 +91,14 @@ fn hostile_values_are_refused_with_their_place() {
         ("a value that is text", with("value", r#""5""#), "/1/value"),
         ("a negative revision", with("revision", "-1"), "/1/revision"),
         ("half a revision", with("revision", "1.5"), "/1/revision"),
+    ];
+    all_refused(&cases);
+}
+
+/// Rules 7.1 and 1.7: fields that are not there, and texts that are none.
+#[test]
+fn fields_that_do_not_fit_are_refused_with_their_place() {
+    let cases = [
         ("an unknown field", with("read", "true"), "/1/read"),
         (
             "a tenant of its own",
@@ -116,8 +124,12 @@ fn hostile_values_are_refused_with_their_place() {
         ),
         ("no action at all", "null".to_owned(), "/1"),
     ];
+    all_refused(&cases);
+}
+
+fn all_refused(cases: &[(&str, String, &str)]) {
     for (what, text, place) in cases {
-        let error = refused(what, &text);
+        let error = refused(what, text);
         assert!(error.starts_with(place), "{what}: {error}");
     }
 }

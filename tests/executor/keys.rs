@@ -93,13 +93,13 @@ async fn the_same_key_with_other_arguments_is_a_conflict_with_the_paths() {
             (changed(|a| a.value = Some(Number::from(3))), vec!["/value"]),
             (
                 changed(|a| {
-                    a.tool = operators_kernel::ToolName::parse("orders.release").expect("a name")
+                    a.tool = operators_kernel::ToolName::parse("orders.release").expect("a name");
                 }),
                 vec!["/tool"],
             ),
             (
                 changed(|a| {
-                    a.connector = operators_kernel::ConnectorName::parse("shop2").expect("a name")
+                    a.connector = operators_kernel::ConnectorName::parse("shop2").expect("a name");
                 }),
                 vec!["/connector"],
             ),

@@ -172,16 +172,16 @@ async fn a_late_answer_during_a_resend_burns_the_key_whatever_becomes_of_the_res
         let told = first.await.expect("joins").expect("a result");
         assert!(told.ok);
         gate.add_permits(1);
-        let resent = resend.await.expect("joins").expect("a result");
-        assert_eq!(resent.attempt, 2);
-        assert!(!resent.ok);
+        let second = resend.await.expect("joins").expect("a result");
+        assert_eq!(second.attempt, 2);
+        assert!(!second.ok);
         assert_eq!(phase(&world, "k").await, Some(Phase::Applied));
         let receipts = proposals(&world).await;
         let receipt = receipts
             .iter()
-            .find(|receipt| receipt.receipt_id == resent.receipt_id)
+            .find(|receipt| receipt.receipt_id == second.receipt_id)
             .expect("its receipt");
-        assert_eq!(receipt.reason, resent.reason, "result and receipt differ");
+        assert_eq!(receipt.reason, second.reason, "result and receipt differ");
         assert_eq!(words(&one(&other, &world, tag("k")).await), "DEDUP true -");
         let mut corrections = self::receipts(&world).await;
         corrections.retain(|receipt| receipt.kind == ReceiptKind::Correction);

@@ -140,7 +140,7 @@ async fn claimed_then(
     world.registry = Arc::new(operators_tests::fixtures::registry_with(
         &world.connector,
         |_, mut contract| {
-            contract.timeout = Duration::from_secs(3_600);
+            contract.timeout = Duration::from_hours(1);
             contract
         },
     ));
@@ -160,16 +160,21 @@ async fn claimed_then(
 #[tokio::test]
 async fn a_call_is_sent_only_while_a_tenth_of_the_lease_is_left() {
     let (_, store, plenty) = claimed_then(|world| {
-        world
-            .clock
-            .advance(LEASE - LEASE / 10 - Duration::from_micros(1))
+        world.clock.advance(
+            LEASE
+                .checked_sub(LEASE / 10)
+                .unwrap()
+                .checked_sub(Duration::from_micros(1))
+                .unwrap(),
+        );
     })
     .await;
     assert_eq!(
         (plenty.as_str(), store.count(Op::Heartbeat)),
         ("ALLOW true -", 0)
     );
-    let (_, store, asked) = claimed_then(|world| world.clock.advance(LEASE - LEASE / 10)).await;
+    let (_, store, asked) =
+        claimed_then(|world| world.clock.advance(LEASE.checked_sub(LEASE / 10).unwrap())).await;
     assert_eq!(
         (asked.as_str(), store.count(Op::Heartbeat)),
         ("ALLOW true -", 1)

@@ -13,6 +13,7 @@ mod order;
 mod receipts;
 mod secrets;
 mod simulation;
+mod stores;
 mod support;
 mod trust;
 mod turns;

@@ -78,7 +78,7 @@ fn stage() -> Stage {
     stage_with(None)
 }
 
-fn stage_with(schema: Option<Arc<dyn ArgsSchema>>) -> Stage {
+fn stage_with(schema: Option<&Arc<dyn ArgsSchema>>) -> Stage {
     let mut world = memory().world;
     let trace = Trace::default();
     let policy = Arc::new(Says::new(TrustDecision::Allow));
@@ -93,7 +93,7 @@ fn stage_with(schema: Option<Arc<dyn ArgsSchema>>) -> Stage {
         store: bare,
         trace: trace.clone(),
     });
-    world.registry = Arc::new(shop(&connector, schema.as_ref()));
+    world.registry = Arc::new(shop(&connector, schema));
     Stage {
         world,
         trace,
@@ -237,7 +237,8 @@ async fn a_blocked_action_leaves_nothing_behind_but_its_receipt() {
 /// Rule 1.8: registry and schema are asked before trust, and after dedup.
 #[tokio::test]
 async fn an_unknown_tool_and_bad_args_are_refused_before_trust_and_after_dedup() {
-    let strict = stage_with(Some(Arc::new(NeedsReason)));
+    let schema: Arc<dyn ArgsSchema> = Arc::new(NeedsReason);
+    let strict = stage_with(Some(&schema));
     let executor = started(&strict).await;
     let unknown = action("orders.explode", "e", "k1", json!({"reason": "x"}));
     let result = one(&executor, &strict.world, unknown.clone()).await;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use operators_connectors::Registry;
 use operators_kernel::{
-    ConnectorName, EffectClass, EventEnvelope, ExecutionPlan, OperatorName, ReceiptKind,
-    ReceiptOutcome, RedactionKey, Tool, ToolName, TrustDecision,
+    ConnectorName, DeterministicExecutor, EffectClass, EventEnvelope, ExecutionPlan, OperatorName,
+    ReceiptKind, ReceiptOutcome, RedactionKey, Tool, ToolName, TrustDecision,
 };
 use operators_tests::fakes::{Act, FaultyExec, Says};
 use operators_tests::fixtures::{World, action, contract, hold, object, plan, tenant};
@@ -141,7 +141,7 @@ const FIELDS: &[&str] = &[
 ];
 
 /// One proposal of every ending, and the words its receipt must say.
-async fn every_ending(world: &mut World) -> Vec<(&'static str, operators_kernel::ActionResult)> {
+async fn every_ending(world: &mut World) -> Vec<Ended> {
     world.settings.waiters_max = 1;
     let policy = Arc::new(Says::new(TrustDecision::Allow));
     world.policy = Arc::clone(&policy) as Arc<dyn operators_kernel::TrustPolicy>;
@@ -199,20 +199,25 @@ async fn every_ending(world: &mut World) -> Vec<(&'static str, operators_kernel:
         "BLOCK refused entity_in_doubt",
         one(&executor, world, hold("e", "k8")).await,
     ));
-    let first = held_inside(&executor, world, hold("busy", "k9")).await;
-    let second = begin(&executor, world, hold("busy", "k10")).await;
-    let full = one(&executor, world, hold("busy", "k11")).await;
-    world.connector.gate.add_permits(1);
-    ended.push((
-        "ALERT applied -",
-        first.await.expect("joins").expect("a result"),
-    ));
-    ended.push((
-        "ALERT applied -",
-        second.await.expect("joins").expect("a result"),
-    ));
-    ended.push(("BLOCK refused overloaded", full));
+    ended.extend(overloaded(&executor, world).await);
     ended
+}
+
+type Ended = (&'static str, operators_kernel::ActionResult);
+
+/// Three on one entity where only one may wait.
+async fn overloaded(executor: &Arc<DeterministicExecutor>, world: &World) -> [Ended; 3] {
+    let first = held_inside(executor, world, hold("busy", "k9")).await;
+    let second = begin(executor, world, hold("busy", "k10")).await;
+    let full = one(executor, world, hold("busy", "k11")).await;
+    world.connector.gate.add_permits(1);
+    let first = first.await.expect("joins").expect("a result");
+    let second = second.await.expect("joins").expect("a result");
+    [
+        ("ALERT applied -", first),
+        ("ALERT applied -", second),
+        ("BLOCK refused overloaded", full),
+    ]
 }
 
 /// Rules 5.1 and 5.3: whatever happened, one receipt, which says what the result says, with every

@@ -54,8 +54,7 @@ fn odds(op: Op) -> (u64, u64) {
         Op::Settle => (10, 10),
         Op::Record | Op::Resolve => (8, 8),
         Op::Heartbeat => (35, 5),
-        Op::Open => (10, 0),
-        Op::Leave | Op::Pass => (10, 0),
+        Op::Open | Op::Leave | Op::Pass => (10, 0),
         Op::Close | Op::Forget | Op::RedactionKey | Op::Look => (0, 0),
     }
 }
@@ -167,7 +166,7 @@ impl Scene {
             let start = dice.millis(20_000);
             let patience = match dice.below(100) {
                 0..15 => dice.millis(1_500),
-                _ => Duration::from_secs(3_600),
+                _ => Duration::from_hours(1),
             };
             let run = self.run(&tenant);
             callers.push(tokio::spawn(async move {
@@ -247,7 +246,7 @@ impl Scene {
         for store in &self.faulty {
             store.heal();
         }
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
         for executor in &self.executors {
             assert_eq!(executor.entities_in_flight(), 0, "not at rest");
         }
@@ -260,7 +259,7 @@ impl Scene {
                 let mut action = action_of(n);
                 action.revision = None;
                 let call = self.executors[0].run_action(&run, action);
-                let result = tokio::time::timeout(Duration::from_secs(600), call).await;
+                let result = tokio::time::timeout(Duration::from_mins(10), call).await;
                 let result = result.expect("not held up").expect("a result");
                 let reason = result.reason.map_or("-", operators_kernel::Reason::as_str);
                 let is_honest = ["-", "failed", "in_doubt", "entity_in_doubt", "conflict"];
@@ -326,7 +325,7 @@ fn told(result: Option<&Result<ActionResult, ExecError>>) -> String {
     }
 }
 
-fn play(seed: u64, seen: &mut BTreeMap<String, usize>) -> Story {
+fn play(seed: u64, tally: &mut BTreeMap<String, usize>) -> Story {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -351,10 +350,10 @@ fn play(seed: u64, seen: &mut BTreeMap<String, usize>) -> Story {
                 }
                 Some(Err(error)) => error.to_string().split(':').next().unwrap_or("").to_owned(),
             };
-            *seen.entry(word).or_default() += 1;
+            *tally.entry(word).or_default() += 1;
         }
         for receipt in &receipts {
-            *seen.entry(format!("{:?}", receipt.kind)).or_default() += 1;
+            *tally.entry(format!("{:?}", receipt.kind)).or_default() += 1;
         }
         Story {
             results: results.iter().map(|result| told(result.as_ref())).collect(),

@@ -194,7 +194,7 @@ pub fn neighbour(world: &World) -> World {
 
 /// Makes the store look at its sessions, and bury those that show no life.
 pub async fn bury_the_lifeless(world: &World) {
-    let lease = Duration::from_secs(3_600);
+    let lease = Duration::from_hours(1);
     let session = world.store.open_session("undertaker", lease).await;
     let session = session.expect("opens");
     world.store.close_session(session).await.expect("closes");

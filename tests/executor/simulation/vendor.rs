@@ -15,7 +15,7 @@ use serde_json::json;
 /// How long after its deadline an abandoned request may still land here.
 pub const MAX_LAND: Duration = Duration::from_secs(1);
 
-/// A generator whose every number follows from its seed (SplitMix64).
+/// A generator whose every number follows from its seed (`SplitMix64`).
 #[derive(Debug, Clone)]
 pub struct Dice(pub u64);
 
