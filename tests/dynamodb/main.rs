@@ -1,0 +1,10 @@
+//! What the DynamoDB store promises besides the rules that every store keeps.
+
+mod budget;
+mod clocks;
+mod common;
+mod flood;
+mod lost;
+mod proxy;
+mod tables;
+mod trail;
