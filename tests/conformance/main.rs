@@ -1,5 +1,9 @@
 //! Every store against every rule, and what each store promises besides.
 
+mod interleavings;
+mod programs;
+mod sqlite_file;
+
 use operators_tests::conformance;
 use operators_tests::stores::{AskedTwice, MemoryBench, SqliteBench, Wrapped};
 

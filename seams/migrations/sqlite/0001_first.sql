@@ -64,6 +64,11 @@ CREATE TRIGGER receipt_no_update BEFORE UPDATE ON receipt
   BEGIN SELECT RAISE(ABORT, 'receipts are append-only'); END;
 CREATE TRIGGER receipt_no_delete BEFORE DELETE ON receipt
   BEGIN SELECT RAISE(ABORT, 'receipts are append-only'); END;
+-- `INSERT OR REPLACE` deletes without asking the trigger above: what is there stays.
+CREATE TRIGGER receipt_no_replace BEFORE INSERT ON receipt
+  WHEN EXISTS (SELECT 1 FROM receipt WHERE receipt_id = NEW.receipt_id)
+    OR EXISTS (SELECT 1 FROM receipt WHERE sequence = NEW.sequence)
+  BEGIN SELECT RAISE(IGNORE); END;
 
 CREATE TABLE tenant (
   tenant        TEXT PRIMARY KEY,

@@ -18,7 +18,7 @@ use crate::fixtures::{entity, key, object, tenant, tenant_named};
 use crate::stores::Bench;
 
 /// Outlasts every test.
-pub const LONG: Duration = Duration::from_secs(3_600);
+pub const LONG: Duration = Duration::from_hours(1);
 
 /// The receipts, and the moments, of one test process never repeat.
 static COUNT: AtomicI64 = AtomicI64::new(1);
@@ -263,7 +263,7 @@ impl Desk {
     pub async fn end(&self, attempt: &Settlement, outcome: SettledOutcome) -> SettleAnswer {
         let mut settlement = attempt.clone();
         if matches!(outcome, SettledOutcome::Applied(_)) {
-            settlement.result_digest = "sha256:00".to_owned();
+            "sha256:00".clone_into(&mut settlement.result_digest);
         }
         settlement.outcome = outcome;
         let settled = self.store.settle(&self.tenant, vec![settlement]).await;

@@ -85,12 +85,13 @@ pub async fn a_keyed_doubt_is_sent_again_inside_its_window(bench: &dyn Bench) {
 /// Rule 4.5: the window is the first attempt's, and a tenth of it is left.
 pub async fn a_keyed_doubt_is_not_sent_again_past_its_window(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
-    let window = bench.unit() * 10;
+    // Long beside a call, even on a machine with other things to do.
+    let (window, nearly_all) = (bench.unit() * 50, bench.unit() * 46);
     let window_ms = u64::try_from(window.as_millis()).expect("short");
     let claim = ask_as(EffectClass::Keyed { window_ms }, "order:1", "k1");
     doubt(&desk, &claim).await;
     desk.run(&again(&claim), unknown()).await;
-    bench.wait(window - bench.unit() / 2).await;
+    bench.wait(nearly_all).await;
     desk.refused_as(Reason::InDoubt, &again(&claim)).await;
     assert_eq!(desk.key("k1").await.open_attempts, [1, 2]);
 }

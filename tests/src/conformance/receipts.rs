@@ -65,8 +65,8 @@ pub async fn a_receipt_is_shown_as_it_was_written(bench: &dyn Bench) {
         effect_id: Some("vendor-7".to_owned()),
     };
     let expected = attempt.proposal.receipt(&attempt.mark, &ending, attempt.at);
-    assert_eq!(desk.trail().await, [expected.clone()]);
     let written = serde_json::to_value(&expected).expect("JSON");
+    assert_eq!(desk.trail().await, [expected]);
     let written = written.as_object().expect("an object");
     assert!(written.contains_key("approver") && written["approver"].is_null());
 }
@@ -164,8 +164,8 @@ pub async fn every_filter_finds_its_receipts(bench: &dyn Bench) {
     let mut special = ask("order:2", "special");
     special.proposal.operator = Some(OperatorName::parse("ship-risk").expect("a name"));
     special.proposal.action.tool = ToolName::parse("orders.release").expect("a tool");
-    special.proposal.correlation_id = "co_2".to_owned();
-    special.proposal.run_id = "run_2".to_owned();
+    "co_2".clone_into(&mut special.proposal.correlation_id);
+    "run_2".clone_into(&mut special.proposal.run_id);
     special.proposal.decision = TrustDecision::Alert;
     desk.run(&ask("order:1", "plain"), applied()).await;
     desk.run(&special, failed()).await;

@@ -1,0 +1,74 @@
+//! Random programs of several clients, run on a store and on a model beside it, call by call.
+//!
+//! The model keeps plain maps and decides turns and deaths on its own; what a call does to a key is
+//! the kernel's `life`. After every call the answers, and every key, entity and receipt, must be
+//! the same, and the model's own invariants must hold. `OPERATORS_PROGRAMS` says how many programs,
+//! `OPERATORS_SEED` which one to begin with.
+
+mod client;
+mod dice;
+mod model;
+
+use operators_tests::stores::{MemoryBench, SqliteBench};
+
+use client::{Client, Detail};
+use dice::Dice;
+
+/// Calls in one program.
+const CALLS: usize = 120;
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable} is no number: {text}")),
+    )
+}
+
+fn seeds(count: u64) -> std::ops::Range<u64> {
+    let first = number("OPERATORS_SEED").unwrap_or(1);
+    first..first + number("OPERATORS_PROGRAMS").unwrap_or(count)
+}
+
+/// Rules 2.1, 2.2, 2.9, 3.1–3.6, 4.1–4.11, 5.1, 8.3, 8.5.
+#[tokio::test]
+async fn random_programs_end_alike_in_memory_and_in_the_model() {
+    let mut seen = client::Seen::default();
+    for seed in seeds(300) {
+        let bench = MemoryBench::fresh();
+        let mut client = Client::start(&bench, Detail::Exact, Dice::new(seed)).await;
+        for call in 0..CALLS {
+            bench.clock().advance(model::STEP);
+            run(&mut client, "memory", seed, call).await;
+        }
+        seen.add(&client.seen);
+    }
+    seen.show("memory");
+    if seeds(300).count() >= 300 {
+        seen.is_not_vacuous();
+    }
+}
+
+/// The same, and 8.1: on one file through two handles, one of which is dropped now and then.
+#[tokio::test]
+async fn random_programs_end_alike_in_a_file_and_in_the_model() {
+    let mut seen = client::Seen::default();
+    for seed in seeds(12) {
+        let bench = SqliteBench::fresh();
+        let mut client = Client::start(&bench, Detail::Timeless, Dice::new(seed)).await;
+        for call in 0..CALLS {
+            run(&mut client, "sqlite", seed, call).await;
+        }
+        seen.add(&client.seen);
+    }
+    seen.show("sqlite");
+}
+
+async fn run(client: &mut Client<'_>, store: &str, seed: u64, call: usize) {
+    let place = format!("{store}, seed {seed}, call {call}");
+    client.step(&place).await;
+    client.check(&place);
+    if call % 6 == 5 || call + 1 == CALLS {
+        client.compare(&place).await;
+    }
+}
