@@ -5,9 +5,13 @@
 //! ordered without a lock that all wait for (`trail`, `pages`). Every call that writes runs in a task
 //! of its own, so a caller who leaves stops nothing half-way.
 
+mod burial;
 mod connect;
+mod entity_item;
 mod fields;
 mod item;
+mod keep;
+mod key_item;
 mod ledger;
 mod observer;
 mod pages;
@@ -17,6 +21,7 @@ mod session;
 mod sheet;
 mod table;
 mod trail;
+mod trouble;
 mod turns;
 
 use std::sync::Arc;
@@ -31,8 +36,9 @@ use operators_kernel::{
 };
 use tokio::task::JoinSet;
 
-use request::{Table, chance};
+use request::Table;
 use trail::Trail;
+use trouble::chance;
 use turns::Turns;
 
 /// The pauses between two looks at a queue: each look is a request that costs money, and a turn

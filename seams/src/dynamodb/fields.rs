@@ -125,3 +125,13 @@ pub(super) fn text(value: impl Into<String>) -> AttributeValue {
 pub(super) fn number(value: impl Display) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
+
+/// A number as a sort key: its order as text is its order as a number.
+pub(super) fn ordinal(number: u64) -> String {
+    format!("{number:020}")
+}
+
+/// A list of numbers.
+pub(super) fn numbers(all: &[u64]) -> AttributeValue {
+    AttributeValue::L(all.iter().map(number).collect())
+}

@@ -10,10 +10,10 @@ use operators_kernel::{
     ReceiptFilter, StoreError, StoreTime, TenantId,
 };
 
-use super::fields::Fields;
+use super::fields::{Fields, ordinal};
 use super::item::{Address, read_receipt};
 use super::pages::{IdPage, PAGE_SIZE, page_address};
-use super::request::{Range, ordinal};
+use super::request::Range;
 use super::sheet::Sheet;
 use super::{DynamoStore, Shared, table};
 
@@ -262,9 +262,19 @@ impl Shared {
         let expiry = self
             .table
             .send(|| client.describe_time_to_live().table_name(name).send())
-            .await?;
-        let expiry = expiry.time_to_live_description();
-        let status = expiry.and_then(|found| found.time_to_live_status());
+            .await;
+        let expiry = match expiry {
+            Ok(expiry) => expiry.time_to_live_description,
+            Err(StoreError::Unusable { problem, .. }) => {
+                problems.push(format!(
+                    "whether expiry (TTL) is on cannot be asked: {problem}"
+                ));
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let status = expiry.as_ref();
+        let status = status.and_then(|found| found.time_to_live_status());
         if matches!(
             status.map(TimeToLiveStatus::as_str),
             Some("ENABLED" | "ENABLING")

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use operators_kernel::{Clock, SessionId, StoreTime, Timestamp};
 
-use super::item::{EntityItem, First, KeyItem, Span};
+use super::entity_item::EntityItem;
+use super::item::{First, Span};
+use super::key_item::KeyItem;
 use crate::SystemClock;
 use crate::page::SessionRecord;
 
@@ -100,11 +102,8 @@ impl Observer {
         let mut seen = self.lock();
         let first = seen.first_sight(&span.id, now);
         let watched = StoreTime(first.0.saturating_add(span.micros));
-        let (Some(date_max), Some((date, at))) = (span.date_max, seen.date) else {
-            return watched;
-        };
-        let over = date_max.saturating_add(span.micros) + DATE_SLACK;
-        watched.min(StoreTime(at.0.saturating_add(over.saturating_sub(date))))
+        let dated = seen.over_by_date(span.date_max, span.micros);
+        dated.map_or(watched, |dated| dated.min(watched))
     }
 
     /// The earliest something can have begun.
@@ -173,8 +172,15 @@ impl Observer {
         seen.entities.insert(pk.to_owned(), entity);
     }
 
-    /// A session's beat, read just now: for how long it counts as alive.
-    pub(super) fn saw_beat(&self, session: SessionId, beat: u64, lease: Duration) -> SessionRecord {
+    /// A session's beat, read just now: for how long it counts as alive. What nobody watched is
+    /// dead once the store's dates say so with minutes to spare.
+    pub(super) fn saw_beat(
+        &self,
+        session: SessionId,
+        beat: u64,
+        lease: Duration,
+        date_max: Option<i64>,
+    ) -> SessionRecord {
         let now = self.now();
         let mut seen = self.lock();
         let watch = seen
@@ -184,9 +190,11 @@ impl Observer {
         if watch.beat != beat {
             *watch = Watch { beat, since: now };
         }
+        let watched = watch.since.plus(lease);
+        let dated = seen.over_by_date(date_max, StoreTime(0).plus(lease).0);
         SessionRecord {
             lease,
-            alive_until: watch.since.plus(lease),
+            alive_until: dated.map_or(watched, |dated| dated.min(watched)),
             is_dead: false,
         }
     }
@@ -222,6 +230,13 @@ impl Observer {
 }
 
 impl Seen {
+    /// When the store's dates say that something is over that lasts so long from `date_max` on.
+    fn over_by_date(&self, date_max: Option<i64>, micros: i64) -> Option<StoreTime> {
+        let (date_max, (date, at)) = date_max.zip(self.date)?;
+        let over = date_max.saturating_add(micros).saturating_add(DATE_SLACK);
+        Some(StoreTime(at.0.saturating_add(over.saturating_sub(date))))
+    }
+
     fn first_sight(&mut self, id: &str, now: StoreTime) -> StoreTime {
         if let Some(first) = self.ids.get(id) {
             return *first;
@@ -299,9 +314,15 @@ mod tests {
         let observer = Observer::new();
         let lease = Duration::from_secs(9);
         let session = SessionId(1);
-        let first = observer.saw_beat(session, 1, lease).alive_until;
-        assert_eq!(observer.saw_beat(session, 1, lease).alive_until, first);
+        let alive_until = |beat, date| observer.saw_beat(session, beat, lease, date).alive_until;
+        let first = alive_until(1, None);
+        assert_eq!(alive_until(1, None), first);
         std::thread::sleep(Duration::from_millis(2));
-        assert!(observer.saw_beat(session, 2, lease).alive_until > first);
+        assert!(alive_until(2, None) > first);
+        observer.dated(1_000_000);
+        let now = 1_000_000_000_000;
+        assert!(alive_until(2, Some(now)) > observer.now());
+        assert!(alive_until(2, Some(now - DATE_SLACK / 2)) > observer.now());
+        assert!(alive_until(2, Some(now - DATE_SLACK * 2)) < observer.now());
     }
 }

@@ -10,10 +10,11 @@ use operators_kernel::{StoreError, TenantId};
 use tokio::task::JoinSet;
 
 use super::Shared;
-use super::fields::{Fields, number, text};
+use super::fields::{Fields, number, numbers, ordinal, text};
 use super::item::{Address, Item, VERSION};
-use super::request::{Expect, Pauses, Range, Write, Written, fresh_id, numbers, ordinal};
+use super::request::{Expect, Range, Write, Written};
 use super::trail::{LANES, Line, lane_pk};
+use super::trouble::{Pauses, fresh_id};
 
 /// Receipts on one page: its ids fit into a few KB, so the last page is cheap to write again.
 pub(super) const PAGE_SIZE: u64 = 100;

@@ -8,48 +8,44 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
-use operators_kernel::life::Phase;
 use operators_kernel::{Beat, SessionId, StoreError};
 
 use super::Shared;
 use super::fields::{Fields, number, text};
-use super::item::{Address, BY_SESSION, INTENT_OF, Item, KeyItem, PK, SK};
-use super::request::Pauses;
-use super::sheet::{Kept, Sheet};
-use crate::book;
-use crate::page::{KeyName, SessionRecord};
+use super::item::{Address, Item, PK};
+use crate::page::SessionRecord;
 
-/// How long, by the store's dates, a dead session's intents are looked for: an index lags by
-/// seconds at worst.
-const SWEEP_FOR_MICROS: i64 = 600_000_000;
-
-fn roster() -> Address {
+/// The list of sessions that may still have something open.
+pub(super) fn roster() -> Address {
     Address::of("sessions", &[])
 }
 
 /// A session as it is kept.
-struct Entry {
-    session: SessionId,
-    beat: u64,
+pub(super) struct Entry {
+    pub(super) session: SessionId,
+    pub(super) beat: u64,
     lease: Duration,
-    is_dead: bool,
-    died_at_most: Option<i64>,
+    pub(super) is_dead: bool,
+    /// The latest the store's date can have been at its last beat, and at its death.
+    beat_date_max: Option<i64>,
+    pub(super) dead_date_max: Option<i64>,
 }
 
 impl Entry {
-    fn read(item: &Item) -> Result<Self, String> {
+    pub(super) fn read(item: &Item) -> Result<Self, String> {
         let fields = Fields::of(item, "a session");
         Ok(Self {
             session: SessionId(fields.number("session")?),
             beat: fields.number("beat")?,
             lease: Duration::from_micros(fields.number("lease_us")?),
             is_dead: fields.flag("dead"),
-            died_at_most: fields.number_if_there("dead_date_max")?,
+            beat_date_max: fields.number_if_there("beat_date_max")?,
+            dead_date_max: fields.number_if_there("dead_date_max")?,
         })
     }
 }
 
-const GONE: SessionRecord = SessionRecord {
+pub(super) const GONE: SessionRecord = SessionRecord {
     lease: Duration::ZERO,
     alive_until: operators_kernel::StoreTime(i64::MIN),
     is_dead: true,
@@ -74,6 +70,7 @@ impl Shared {
         let opened = counted.attributes.unwrap_or_default();
         let opened = Fields::of(&opened, "the list of sessions").number("opened");
         let session = SessionId(opened.map_err(|problem| self.table.unusable(problem))?);
+        self.trail.prefer_lane_of(session);
         let asked = self.table.observer.now();
         let lease_us = u64::try_from(lease.as_micros()).unwrap_or(u64::MAX);
         let mut item = Address::session(session).item();
@@ -82,6 +79,9 @@ impl Shared {
         item.insert("beat".to_owned(), number(1));
         item.insert("lease_us".to_owned(), number(lease_us));
         item.insert("dead".to_owned(), AttributeValue::Bool(false));
+        if let Some(date) = self.table.observer.date_max() {
+            item.insert("beat_date_max".to_owned(), number(date));
+        }
         self.table
             .send(|| {
                 let request = self.table.client.put_item().table_name(&self.table.name);
@@ -94,7 +94,7 @@ impl Shared {
         Ok(session)
     }
 
-    async fn enlist(&self, session: SessionId, verb: &str) -> Result<(), StoreError> {
+    pub(super) async fn enlist(&self, session: SessionId, verb: &str) -> Result<(), StoreError> {
         self.table
             .send(|| {
                 let one = AttributeValue::Ns(vec![session.to_string()]);
@@ -118,8 +118,16 @@ impl Shared {
     /// Counts the beat up, then looks after everybody else's.
     pub(super) async fn heartbeat(&self, session: SessionId) -> Result<Beat, StoreError> {
         let asked = self.table.observer.now();
+        let date = self.table.observer.date_max();
+        let change = match date {
+            Some(_) => "SET beat = beat + :one, beat_date_max = :date",
+            None => "SET beat = beat + :one REMOVE beat_date_max",
+        };
         let beaten = self
-            .change_session(session, "SET beat = beat + :one", "dead = :no", |request| {
+            .change_session(session, change, "dead = :no", |mut request| {
+                if let Some(date) = date {
+                    request = request.expression_attribute_values(":date", number(date));
+                }
                 request
                     .expression_attribute_values(":one", number(1))
                     .expression_attribute_values(":no", AttributeValue::Bool(false))
@@ -138,7 +146,7 @@ impl Shared {
     }
 
     /// Changes a session that fits `condition`; nothing if it does not.
-    async fn change_session(
+    pub(super) async fn change_session(
         &self,
         session: SessionId,
         change: &str,
@@ -185,200 +193,11 @@ impl Shared {
         Ok(entry.map_or(GONE, |entry| self.seen(&entry)))
     }
 
-    fn seen(&self, entry: &Entry) -> SessionRecord {
+    pub(super) fn seen(&self, entry: &Entry) -> SessionRecord {
         if entry.is_dead {
             return GONE;
         }
         let observer = &self.table.observer;
-        observer.saw_beat(entry.session, entry.beat, entry.lease)
+        observer.saw_beat(entry.session, entry.beat, entry.lease, entry.beat_date_max)
     }
-
-    /// Declares a session dead if it shows no life, and makes doubts of what it left open: `held`
-    /// first, which is known for certain, then what the index shows.
-    pub(super) async fn bury(
-        &self,
-        session: SessionId,
-        held: Option<KeyName>,
-    ) -> Result<SessionRecord, StoreError> {
-        let now = self.table.observer.now();
-        let found = self.table.get(&Address::session(session)).await?;
-        let entry = found.as_ref().map(Entry::read).transpose();
-        let entry = entry.map_err(|problem| self.table.unusable(problem))?;
-        if let Some(entry) = entry
-            && !entry.is_dead
-        {
-            let record = self.seen(&entry);
-            if record.alive_until >= now {
-                return Ok(record);
-            }
-            let unchanged = format!("dead = :no AND beat = {}", ":beat");
-            let declared = self.declare(session, &unchanged, Some(entry.beat)).await?;
-            if !declared {
-                // It beat at the last moment, or somebody else declared it: look again.
-                return self.session(session).await;
-            }
-            tracing::warn!(%session, "the session showed no life for its lease and was declared dead");
-        }
-        self.table.observer.buried(session);
-        if let Some((tenant, key)) = held {
-            let mut sheet = self.sheet_of(&tenant, &key).await?;
-            if let Some(sheet) = &mut sheet {
-                self.owner_died(session, sheet).await?;
-            }
-        }
-        self.sweep_intents(session).await?;
-        Ok(GONE)
-    }
-
-    async fn declare(
-        &self,
-        session: SessionId,
-        condition: &str,
-        beat: Option<u64>,
-    ) -> Result<bool, StoreError> {
-        let date = self.table.observer.date_max();
-        let change = match date {
-            Some(_) => "SET dead = :yes, dead_date_max = :date",
-            None => "SET dead = :yes",
-        };
-        let declared = self
-            .change_session(session, change, condition, |mut request| {
-                request = request
-                    .expression_attribute_values(":yes", AttributeValue::Bool(true))
-                    .expression_attribute_values(":no", AttributeValue::Bool(false));
-                if let Some(beat) = beat {
-                    request = request.expression_attribute_values(":beat", number(beat));
-                }
-                if let Some(date) = date {
-                    request = request.expression_attribute_values(":date", number(date));
-                }
-                request
-            })
-            .await?;
-        Ok(declared.is_some())
-    }
-
-    /// Ends a session in good order.
-    pub(super) async fn close_session(&self, session: SessionId) -> Result<(), StoreError> {
-        self.declare(session, "dead = :no", None).await?;
-        self.table.observer.buried(session);
-        let left = self.sweep_intents(session).await?;
-        // Whoever closes knows what was left open, unless an answer was lost.
-        if left == 0 && !self.lost_an_answer() {
-            self.enlist(session, "DELETE").await?;
-        }
-        Ok(())
-    }
-
-    /// Makes doubts of a dead session's intents, as far as they can be found; how many there were.
-    async fn sweep_intents(&self, session: SessionId) -> Result<usize, StoreError> {
-        let mut names: Vec<KeyName> = Vec::new();
-        let own = self.table.observer.intents_of(session);
-        names.extend(own.iter().map(name_of));
-        let mut from: Option<Item> = None;
-        loop {
-            let page = self
-                .table
-                .send(|| {
-                    self.table
-                        .client
-                        .query()
-                        .table_name(&self.table.name)
-                        .index_name(BY_SESSION)
-                        .key_condition_expression(format!("{INTENT_OF} = :session"))
-                        .expression_attribute_values(":session", text(session.to_string()))
-                        .set_exclusive_start_key(from.clone())
-                        .send()
-                })
-                .await?;
-            for found in page.items.unwrap_or_default() {
-                let fields = Fields::of(&found, "an index entry");
-                let address = fields.text(PK).and_then(|pk| Ok((pk, fields.text(SK)?)));
-                let (pk, sk) = address.map_err(|problem| self.table.unusable(problem))?;
-                let address = Address {
-                    pk: pk.to_owned(),
-                    sk: sk.to_owned(),
-                };
-                let key = self.table.get(&address).await?;
-                let key = self.read_key(key.as_ref())?;
-                names.extend(key.as_ref().map(name_of));
-            }
-            from = page.last_evaluated_key;
-            if from.is_none() {
-                break;
-            }
-        }
-        let mut swept = 0;
-        for (tenant, key) in names {
-            if let Some(mut sheet) = self.sheet_of(&tenant, &key).await?
-                && self.owner_died(session, &mut sheet).await?
-            {
-                swept += 1;
-            }
-        }
-        Ok(swept)
-    }
-
-    /// Makes a doubt of a dead session's intent; `false` if it is none.
-    async fn owner_died(&self, session: SessionId, sheet: &mut Sheet) -> Result<bool, StoreError> {
-        let asked = self.table.observer.now();
-        let mut pauses = Pauses::new(&self.table.observer);
-        loop {
-            self.follow(sheet).await?;
-            let is_open = sheet
-                .key
-                .as_ref()
-                .is_some_and(|key| key.phase() == Phase::Intent && key.session() == session);
-            if !is_open {
-                return Ok(false);
-            }
-            sheet.dying = Some(session);
-            let decided = self.decide(sheet, |page| book::declare_dead(page, session));
-            let (page, ()) = Box::pin(decided).await?;
-            if let Kept::Done = self.keep(sheet, page, "", asked).await? {
-                return Ok(true);
-            }
-            if !pauses.pause(&self.table.observer).await {
-                return Err(self.table.unavailable("a doubt could not be recorded"));
-            }
-        }
-    }
-
-    /// Looks after every session: buries those that show no life, and what the dead left open.
-    pub(super) async fn sweep(&self) -> Result<(), StoreError> {
-        let list = self.table.get(&roster()).await?.unwrap_or_default();
-        let live = Fields::of(&list, "the list of sessions").numbers::<u64>("live");
-        let live = live.map_err(|problem| self.table.unusable(problem))?;
-        let addresses: Vec<Address> = live
-            .into_iter()
-            .map(|session| Address::session(SessionId(session)))
-            .collect();
-        let asked = self.table.observer.now();
-        for item in self.table.get_all(&addresses).await? {
-            let entry = Entry::read(&item).map_err(|problem| self.table.unusable(problem))?;
-            if entry.is_dead {
-                self.sweep_dead(&entry).await?;
-            } else if self.seen(&entry).alive_until < asked {
-                self.bury(entry.session, None).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn sweep_dead(&self, entry: &Entry) -> Result<(), StoreError> {
-        let left = self.sweep_intents(entry.session).await?;
-        let now = self.table.observer.date_min();
-        let is_long_ago = match (now, entry.died_at_most) {
-            (Some(now), Some(died)) => now.saturating_sub(died) > SWEEP_FOR_MICROS,
-            _ => false,
-        };
-        if left == 0 && is_long_ago {
-            self.enlist(entry.session, "DELETE").await?;
-        }
-        Ok(())
-    }
-}
-
-fn name_of(key: &KeyItem) -> KeyName {
-    (key.tenant().clone(), key.name().clone())
 }

@@ -10,14 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use operators_kernel::{Receipt, StoreError, StoreTime, TenantId};
+use operators_kernel::{Receipt, SessionId, StoreError, StoreTime, TenantId};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
-use super::fields::{Fields, number, text};
+use super::fields::{Fields, number, ordinal, text};
 use super::item::{Address, Item, write_receipt};
-use super::request::{
-    Expect, InTheWay, Pauses, Range, Table, Write, Written, chance, fresh_id, ordinal,
-};
+use super::request::{Expect, InTheWay, Range, Table, Write, Written};
+use super::trouble::{Pauses, chance, fresh_id};
 
 /// Lanes of one tenant: as many writes of one tenant go on at once, in one process or several.
 /// Fixed for ever: readers look at all of them.
@@ -64,6 +63,7 @@ pub(super) struct Trail {
     // Std locks around look-ups; never over an await.
     ends: Mutex<HashMap<TenantId, Arc<Ends>>>,
     batches: Mutex<HashMap<TenantId, Arc<Batch>>>,
+    preferred: AtomicUsize,
 }
 
 /// A lane held for one write.
@@ -102,6 +102,14 @@ impl Line {
 }
 
 impl Trail {
+    /// Sessions are numbered one after the other: so as many processes as there are lanes keep out
+    /// of each other's way.
+    pub(super) fn prefer_lane_of(&self, session: SessionId) {
+        let lanes = u64::try_from(LANES).unwrap_or(1);
+        let lane = usize::try_from(session.0 % lanes).unwrap_or(0);
+        self.preferred.store(lane, Ordering::Relaxed);
+    }
+
     /// Writes a bundle. A receipt whose id is there already stays as it is. The answer speaks of
     /// the other writes alone.
     pub(super) async fn write(
@@ -213,7 +221,7 @@ impl Trail {
         let ends = all.entry(tenant.clone()).or_insert_with(|| {
             Arc::new(Ends {
                 lanes: (0..LANES).map(|_| Arc::default()).collect(),
-                preferred: AtomicUsize::new(usize::from(chance())),
+                preferred: AtomicUsize::new(self.preferred.load(Ordering::Relaxed)),
             })
         });
         Arc::clone(ends)

@@ -14,9 +14,10 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::Shared;
 use super::fields::Fields;
-use super::item::{Address, PK, PROPOSAL_BYTES_MAX, proposal_bytes};
-use super::request::{Pauses, fresh_id};
+use super::item::{Address, PK};
+use super::key_item::{PROPOSAL_BYTES_MAX, proposal_bytes};
 use super::sheet::{Kept, Sheet};
+use super::trouble::{Pauses, fresh_id};
 use crate::book::{self, Book};
 use crate::page::Page;
 use crate::page::Want;

@@ -1,0 +1,197 @@
+//! Keeping a decision: the write that holds only if the records are still what it was made on.
+
+use operators_kernel::life::{KeyRecord, Phase};
+use operators_kernel::{StoreError, StoreTime};
+
+use super::Shared;
+use super::entity_item::{EntityItem, Waiter};
+use super::item::{Address, Span};
+use super::key_item::KeyItem;
+use super::request::{Expect, InTheWay, Write, Written};
+use super::sheet::{Kept, Sheet};
+use super::trail::Bundle;
+use super::trouble::fresh_id;
+use crate::page::Page;
+
+impl Shared {
+    /// Writes what a decision changed, if the records are still what it was made on. `name` is who
+    /// takes a new place in the queue; `asked` is when the call began.
+    pub(super) async fn keep(
+        &self,
+        sheet: &mut Sheet,
+        page: Page,
+        name: &str,
+        asked: StoreTime,
+    ) -> Result<Kept, StoreError> {
+        let key = self.next_key(sheet, &page);
+        let entity = self.next_entity(sheet, &page, name)?;
+        let is_believable = (key.is_some() && entity.is_some())
+            || (entity.is_some() && !page.changes.waiters_added.is_empty());
+        if !sheet.is_fact && !is_believable {
+            self.look(sheet).await?;
+            return Ok(Kept::Again);
+        }
+        let receipts = page.changes.receipts;
+        let writes = self.writes(sheet, key.as_ref(), entity.as_ref())?;
+        if writes.is_empty() {
+            let appended = self.trail.append(&self.table, &sheet.tenant, receipts);
+            appended.await?;
+            return Ok(Kept::Done);
+        }
+        let bundle = Bundle {
+            writes,
+            receipts,
+            at: asked,
+        };
+        match self.trail.write(&self.table, &sheet.tenant, bundle).await? {
+            Written::Done => {
+                self.remember(sheet, key, entity, page.now, asked);
+                Ok(Kept::Done)
+            }
+            Written::Refused(refused) => {
+                let mut refused = refused.into_iter();
+                sheet.is_fact = false;
+                if key.is_some()
+                    && let Some(InTheWay::Item(found)) = refused.next()
+                {
+                    sheet.key = self.read_key(found.as_ref())?;
+                    // A burned key is one for good: no entity changes its answer.
+                    sheet.is_fact = sheet.is_burned();
+                }
+                if entity.is_some()
+                    && let Some(InTheWay::Item(found)) = refused.next()
+                {
+                    sheet.entity = self.read_entity(found.as_ref())?;
+                }
+                Ok(Kept::Again)
+            }
+        }
+    }
+
+    fn next_key(&self, sheet: &Sheet, page: &Page) -> Option<KeyItem> {
+        if page.changes.keys.is_empty() {
+            return None;
+        }
+        let name = (sheet.tenant.clone(), sheet.key_name.clone()?);
+        let record: &KeyRecord = page.key_now(&name)?;
+        let observer = &self.table.observer;
+        Some(KeyItem::next(
+            record,
+            sheet.key.as_ref(),
+            page.now,
+            observer,
+        ))
+    }
+
+    fn next_entity(
+        &self,
+        sheet: &Sheet,
+        page: &Page,
+        name: &str,
+    ) -> Result<Option<EntityItem>, StoreError> {
+        let entity = (sheet.tenant.clone(), sheet.entity_key.clone());
+        let before = &sheet.entity;
+        let queue = page.queue_now(&entity).cloned().unwrap_or_default();
+        let is_queue_same = queue
+            .keys()
+            .eq(before.queue.iter().map(|waiter| &waiter.ticket));
+        if page.changes.entities.is_empty() && is_queue_same {
+            return Ok(None);
+        }
+        let Some(record) = page.entity_now(&entity) else {
+            return Ok(None);
+        };
+        let places = queue.into_iter().map(|(ticket, session)| {
+            let known = before.queue.iter().find(|waiter| waiter.ticket == ticket);
+            known.cloned().unwrap_or_else(|| Waiter {
+                ticket,
+                session,
+                asker: name.to_owned(),
+            })
+        });
+        let landing = if record.landing_until <= page.now {
+            None
+        } else if record.landing_until == sheet.landing_until {
+            before.landing.clone()
+        } else {
+            Some(Span {
+                id: fresh_id().map_err(|problem| self.table.unavailable(problem))?,
+                micros: record.landing_until.0.saturating_sub(page.now.0),
+                date_max: self.table.observer.date_max(),
+            })
+        };
+        let is_same_holder =
+            record.holder == before.record.holder && record.fence == before.record.fence;
+        let holding = match record.holder {
+            None => None,
+            Some(_) if is_same_holder => before.holding.clone(),
+            Some(_) => sheet.key_name.clone(),
+        };
+        let added = page.changes.waiters_added.iter();
+        let tickets = added.map(|(_, ticket, _)| ticket.0).max();
+        Ok(Some(EntityItem {
+            version: before.version + 1,
+            record: record.clone(),
+            holding,
+            queue: places.collect(),
+            tickets: before.tickets.max(tickets.unwrap_or(0)),
+            landing,
+        }))
+    }
+
+    /// The key first, then the entity, then what lists doubts.
+    fn writes(
+        &self,
+        sheet: &Sheet,
+        key: Option<&KeyItem>,
+        entity: Option<&EntityItem>,
+    ) -> Result<Vec<Write>, StoreError> {
+        let mut writes = Vec::new();
+        if let Some(key) = key {
+            let item = key
+                .write()
+                .map_err(|problem| self.table.unusable(problem))?;
+            let before = sheet.key.as_ref().map_or(0, |before| before.version);
+            writes.push(Write::Put(item, Expect::Version(before)));
+        }
+        if let Some(entity) = entity {
+            let item = entity.write(&sheet.entity_address());
+            writes.push(Write::Put(item, Expect::Version(sheet.entity.version)));
+        }
+        if let Some(key) = key {
+            let doubt = Address::doubt(key.tenant(), key.name());
+            let was = sheet.key.as_ref().map(KeyItem::phase) == Some(Phase::InDoubt);
+            match (was, key.phase() == Phase::InDoubt) {
+                (false, true) => writes.push(Write::Put(doubt.item(), Expect::Anything)),
+                (true, false) => writes.push(Write::Delete(doubt)),
+                (true, true) | (false, false) => {}
+            }
+        }
+        Ok(writes)
+    }
+
+    fn remember(
+        &self,
+        sheet: &Sheet,
+        key: Option<KeyItem>,
+        entity: Option<EntityItem>,
+        now: StoreTime,
+        asked: StoreTime,
+    ) {
+        let observer = &self.table.observer;
+        if let Some(key) = key {
+            let is_new = sheet.key.as_ref().map(KeyItem::attempt_id) != Some(key.attempt_id());
+            if key.phase() == Phase::Intent && is_new {
+                observer.begun(key.session(), key, asked);
+            } else if key.phase() != Phase::Intent {
+                observer.settled(key.receipt_id());
+            }
+        }
+        if let Some(entity) = entity {
+            if let Some(span) = &entity.landing {
+                observer.began_span(span, now);
+            }
+            observer.saw_entity(&sheet.entity_address().pk, entity);
+        }
+    }
+}
