@@ -218,7 +218,8 @@ where
 {
     let (sender, receiver) = oneshot::channel();
     let span = tracing::Span::current();
-    let future = work(Reply::new(sender)).instrument(span);
+    // Boxed: the runtime moves a task's future several times before it runs.
+    let future = Box::pin(work(Reply::new(sender))).instrument(span);
     #[expect(
         clippy::disallowed_methods,
         reason = "the one task that owns an action; its end is awaited through the reply"

@@ -3,8 +3,9 @@
 //! Owns the newtypes and their checks. It must not know what an identifier is used for.
 
 use std::fmt;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use unicode_normalization::is_nfc;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
@@ -68,6 +69,9 @@ const UNSEEN: &[(GeneralCategory, &str)] = &[
 
 fn check_key(what: &'static str, text: &str) -> Result<(), IdentifierError> {
     check_length(what, text, KEY_BYTES_MAX)?;
+    if text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(()); // What nearly every key is; all below holds for it.
+    }
     for (at, character) in text.char_indices() {
         let category = character.general_category();
         let Some((_, problem)) = UNSEEN.iter().find(|(unseen, _)| *unseen == category) else {
@@ -128,16 +132,18 @@ fn check_length(what: &'static str, text: &str, max: usize) -> Result<(), Identi
 macro_rules! identifier {
     ($(#[$doc:meta])* $name:ident, $what:literal, $check:ident) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
+        ///
+        /// Cheap to clone: one action hands its identifiers to many records.
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+        #[serde(try_from = "String")]
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// Checks `text` and takes it as it is; nothing is trimmed or folded.
             pub fn parse(text: impl Into<String>) -> Result<Self, IdentifierError> {
                 let text = text.into();
                 $check($what, &text)?;
-                Ok(Self(text))
+                Ok(Self(text.into()))
             }
 
             /// The text, byte for byte as it was given.
@@ -162,7 +168,13 @@ macro_rules! identifier {
 
         impl From<$name> for String {
             fn from(value: $name) -> Self {
-                value.0
+                value.0.as_ref().to_owned()
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
             }
         }
     };

@@ -3,6 +3,8 @@
 //! Owns the order of reading and writing inside one transaction, and who counts as dead. It must
 //! not know how records are kept.
 
+use std::sync::Arc;
+
 use operators_kernel::life::{
     self, ClaimStep, EntityRecord, ForgetStep, KeyRecord, ResolveStep, SettleStep, Turn,
 };
@@ -30,14 +32,14 @@ pub(crate) trait Book {
     /// The wall clock, for receipts that the store itself owes.
     fn stamp(&self) -> Timestamp;
 
-    /// A key's record.
+    /// A key's record, shared with whoever keeps it in memory.
     fn key(
         &mut self,
         tenant: &TenantId,
         key: &IdempotencyKey,
-    ) -> Result<Option<KeyRecord>, Self::Error>;
+    ) -> Result<Option<Arc<KeyRecord>>, Self::Error>;
     /// Writes a key's record.
-    fn put_key(&mut self, record: &KeyRecord, change: Change) -> Result<(), Self::Error>;
+    fn put_key(&mut self, record: KeyRecord, change: Change) -> Result<(), Self::Error>;
     /// An entity's record; the default if nobody touched it yet.
     fn entity(
         &mut self,
@@ -52,7 +54,7 @@ pub(crate) trait Book {
         record: &EntityRecord,
     ) -> Result<(), Self::Error>;
     /// Appends a receipt; one whose id is there already stays as it is.
-    fn append(&mut self, receipt: &Receipt) -> Result<(), Self::Error>;
+    fn append(&mut self, receipt: Receipt) -> Result<(), Self::Error>;
 
     /// Who has waited longest for an entity.
     fn first_waiter(
@@ -126,11 +128,12 @@ pub(crate) fn claim<B: Book>(
     let (entity, turn) = turn_of(book, tenant, entity_key, claim.session, claim.ticket)?;
     // Read after `turn_of`: burying a dead holder may have moved this very key.
     let key = book.key(tenant, &claim.proposal.idempotency_key)?;
-    let answer = match life::claim(key.as_ref(), &entity, turn, claim, book.now()) {
+    let answer = match life::claim(key.as_deref(), &entity, turn, claim, book.now()) {
         ClaimStep::Grant { key, entity } => {
-            book.put_key(&key, Change::Claimed)?;
+            let mark = key.mark();
+            book.put_key(*key, Change::Claimed)?;
             book.put_entity(tenant, entity_key, &entity)?;
-            ClaimAnswer::Claimed(key.mark())
+            ClaimAnswer::Claimed(mark)
         }
         ClaimStep::GrantedBefore(mark) => ClaimAnswer::Claimed(mark),
         ClaimStep::Wait => {
@@ -139,7 +142,7 @@ pub(crate) fn claim<B: Book>(
         }
         ClaimStep::Probe(doubt) => ClaimAnswer::Probe(doubt),
         ClaimStep::End { receipt, answer } => {
-            book.append(&receipt)?;
+            book.append(*receipt)?;
             answer
         }
     };
@@ -234,13 +237,13 @@ pub(crate) fn settle<B: Book>(
         answer,
     } = life::settle(&record, &entity, settlement);
     if let Some(key) = key {
-        book.put_key(&key, Change::Moved)?;
+        book.put_key(*key, Change::Moved)?;
     }
     if let Some(entity) = entity {
         book.put_entity(tenant, &entity_key, &entity)?;
     }
     if let Some(receipt) = receipt {
-        book.append(&receipt)?;
+        book.append(*receipt)?;
     }
     Ok(answer)
 }
@@ -263,10 +266,11 @@ pub(crate) fn resolve<B: Book>(
             entity,
             receipt,
         } => {
-            book.put_key(&key, Change::Moved)?;
+            let phase = key.phase;
+            book.put_key(*key, Change::Moved)?;
             book.put_entity(tenant, &entity_key, &entity)?;
-            book.append(&receipt)?;
-            Ok(ResolveAnswer::Resolved(key.phase))
+            book.append(*receipt)?;
+            Ok(ResolveAnswer::Resolved(phase))
         }
     }
 }
@@ -283,9 +287,10 @@ pub(crate) fn forget<B: Book>(
     match life::forget(&record, wish) {
         ForgetStep::Stay(answer) => Ok(answer),
         ForgetStep::Open { key, receipt } => {
-            book.put_key(&key, Change::Moved)?;
-            book.append(&receipt)?;
-            Ok(ForgetAnswer::Forgotten(key.generation))
+            let generation = key.generation;
+            book.put_key(*key, Change::Moved)?;
+            book.append(*receipt)?;
+            Ok(ForgetAnswer::Forgotten(generation))
         }
     }
 }
@@ -322,9 +327,9 @@ pub(crate) fn declare_dead<B: Book>(
         let (tenant, entity_key) = (&key.proposal.tenant_id, &key.proposal.entity_key);
         let entity = book.entity(tenant, entity_key)?;
         if let Some((moved, entity, receipt)) = life::owner_died(&key, &entity, at) {
-            book.put_key(&moved, Change::Moved)?;
+            book.put_key(moved, Change::Moved)?;
             book.put_entity(tenant, entity_key, &entity)?;
-            book.append(&receipt)?;
+            book.append(receipt)?;
         }
     }
     Ok(())

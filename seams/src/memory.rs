@@ -33,7 +33,8 @@ pub struct MemoryStore {
 #[derive(Debug)]
 struct Records {
     page: Page,
-    receipts: HashMap<TenantId, Vec<LedgerEntry>>,
+    // Boxed: a growing list of them moves pointers, not receipts.
+    receipts: HashMap<TenantId, Vec<Box<LedgerEntry>>>,
     receipt_ids: HashSet<String>,
     redaction_keys: HashMap<TenantId, RedactionKey>,
     sessions_opened: u64,
@@ -104,10 +105,10 @@ impl Records {
             }
             self.receipts_written += 1;
             let trail = self.receipts.entry(receipt.tenant_id.clone()).or_default();
-            trail.push(LedgerEntry {
+            trail.push(Box::new(LedgerEntry {
                 sequence: self.receipts_written,
                 receipt,
-            });
+            }));
         }
     }
 }
@@ -172,7 +173,7 @@ impl DurableExec for MemoryStore {
 
     async fn record(&self, _tenant: &TenantId, receipts: Vec<Receipt>) -> Result<(), StoreError> {
         self.with(|page| {
-            for receipt in &receipts {
+            for receipt in receipts {
                 page.append(receipt)?;
             }
             Ok(())
@@ -249,7 +250,7 @@ impl Ledger for MemoryStore {
     ) -> Result<Glimpse, StoreError> {
         self.with(|page| {
             Ok(Glimpse {
-                key: page.key(tenant, key)?,
+                key: page.key(tenant, key)?.map(Arc::unwrap_or_clone),
                 entity: page.entity(tenant, entity)?,
                 now: page.now,
             })
@@ -261,7 +262,7 @@ impl Ledger for MemoryStore {
         tenant: &TenantId,
         key: &IdempotencyKey,
     ) -> Result<Option<KeyRecord>, StoreError> {
-        self.with(|page| Ok(page.key(tenant, key)?))
+        self.with(|page| Ok(page.key(tenant, key)?.map(Arc::unwrap_or_clone)))
     }
 
     async fn doubts(&self, tenant: &TenantId) -> Result<(Vec<KeyRecord>, StoreTime), StoreError> {
@@ -292,8 +293,8 @@ impl Ledger for MemoryStore {
         let Some(trail) = records.receipts.get(tenant) else {
             return Ok(Vec::new());
         };
-        let admitted = |entry: &&LedgerEntry| filter.admits(&entry.receipt);
-        let found: Vec<&LedgerEntry> = match cursor {
+        let admitted = |entry: &&Box<LedgerEntry>| filter.admits(&entry.receipt);
+        let found: Vec<&Box<LedgerEntry>> = match cursor {
             Cursor::After(start) => trail
                 .iter()
                 .filter(|entry| entry.sequence > start)
@@ -308,7 +309,7 @@ impl Ledger for MemoryStore {
                 .take(limit)
                 .collect(),
         };
-        Ok(found.into_iter().cloned().collect())
+        Ok(found.into_iter().map(|entry| (**entry).clone()).collect())
     }
 
     async fn check(&self) -> Result<Vec<String>, StoreError> {

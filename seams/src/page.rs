@@ -7,6 +7,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use operators_kernel::life::{EntityRecord, KeyRecord, Phase};
@@ -85,7 +86,7 @@ pub(crate) struct Page {
     extent: Extent,
     pub(crate) now: StoreTime,
     pub(crate) stamp: Timestamp,
-    keys: HashMap<KeyName, Option<KeyRecord>>,
+    keys: HashMap<KeyName, Option<Arc<KeyRecord>>>,
     entities: HashMap<EntityName, EntityRecord>,
     queues: HashMap<EntityName, BTreeMap<Ticket, SessionId>>,
     sessions: HashMap<SessionId, SessionRecord>,
@@ -127,12 +128,12 @@ impl Page {
 
     /// The key as it is on this page.
     pub(crate) fn key_now(&self, name: &KeyName) -> Option<&KeyRecord> {
-        self.keys.get(name)?.as_ref()
+        self.keys.get(name)?.as_deref()
     }
 
     /// Every key on this page.
     pub(crate) fn keys_now(&self) -> impl Iterator<Item = &KeyRecord> {
-        self.keys.values().flatten()
+        self.keys.values().flatten().map(|key| &**key)
     }
 
     /// A session that is new.
@@ -176,7 +177,7 @@ impl Page {
     }
 
     pub(crate) fn load_key(&mut self, name: KeyName, record: Option<KeyRecord>) {
-        self.keys.insert(name, record);
+        self.keys.insert(name, record.map(Arc::new));
     }
 
     pub(crate) fn load_entity(&mut self, name: EntityName, record: EntityRecord) {
@@ -206,7 +207,8 @@ impl Page {
             })
             .collect();
         for (name, key) in std::iter::zip::<&Vec<KeyName>, _>(&names, keys) {
-            self.keys.entry(name.clone()).or_insert(Some(key));
+            let loaded = self.keys.entry(name.clone());
+            loaded.or_insert_with(|| Some(Arc::new(key)));
         }
         self.intents.insert(session, names);
     }
@@ -223,7 +225,11 @@ impl Book for Page {
         self.stamp
     }
 
-    fn key(&mut self, tenant: &TenantId, key: &IdempotencyKey) -> Result<Option<KeyRecord>, Want> {
+    fn key(
+        &mut self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<Option<Arc<KeyRecord>>, Want> {
         let name = (tenant.clone(), key.clone());
         match self.keys.get(&name) {
             Some(record) => Ok(record.clone()),
@@ -231,11 +237,11 @@ impl Book for Page {
         }
     }
 
-    fn put_key(&mut self, record: &KeyRecord, change: Change) -> Result<(), Want> {
+    fn put_key(&mut self, record: KeyRecord, change: Change) -> Result<(), Want> {
         let proposal = &record.proposal;
         let name = (proposal.tenant_id.clone(), proposal.idempotency_key.clone());
         self.changes.keys.push((name.clone(), change));
-        self.keys.insert(name, Some(record.clone()));
+        self.keys.insert(name, Some(Arc::new(record)));
         Ok(())
     }
 
@@ -259,8 +265,8 @@ impl Book for Page {
         Ok(())
     }
 
-    fn append(&mut self, receipt: &Receipt) -> Result<(), Want> {
-        self.changes.receipts.push(receipt.clone());
+    fn append(&mut self, receipt: Receipt) -> Result<(), Want> {
+        self.changes.receipts.push(receipt);
         Ok(())
     }
 

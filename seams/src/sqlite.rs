@@ -132,7 +132,7 @@ impl DurableExec for SqliteStore {
 
     async fn record(&self, _tenant: &TenantId, receipts: Vec<Receipt>) -> Result<(), StoreError> {
         self.write(move |rows| {
-            for receipt in &receipts {
+            for receipt in receipts {
                 rows.append(receipt)?;
             }
             Ok(())

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use operators_kernel::life::{EntityRecord, KeyRecord, Phase};
@@ -243,11 +244,11 @@ impl Book for Rows<'_> {
         &mut self,
         tenant: &TenantId,
         key: &IdempotencyKey,
-    ) -> Result<Option<KeyRecord>, RowError> {
-        find_key(self.connection, tenant, key)
+    ) -> Result<Option<Arc<KeyRecord>>, RowError> {
+        Ok(find_key(self.connection, tenant, key)?.map(Arc::new))
     }
 
-    fn put_key(&mut self, record: &KeyRecord, change: Change) -> Result<(), RowError> {
+    fn put_key(&mut self, record: KeyRecord, change: Change) -> Result<(), RowError> {
         let proposal = &record.proposal;
         let name = (
             proposal.tenant_id.as_str(),
@@ -321,8 +322,8 @@ impl Book for Rows<'_> {
         )
     }
 
-    fn append(&mut self, receipt: &Receipt) -> Result<(), RowError> {
-        let body = json::canonical(receipt).map_err(|e| meaning("a receipt", &e.to_string()))?;
+    fn append(&mut self, receipt: Receipt) -> Result<(), RowError> {
+        let body = json::canonical(&receipt).map_err(|e| meaning("a receipt", &e.to_string()))?;
         self.execute(
             APPEND,
             (
