@@ -74,8 +74,9 @@ pub(crate) fn json_text(value: &impl Serialize, pretty: bool) -> serde_json::Res
 /// Writes human data to stdout; colours are dropped unless it is a terminal that wants them.
 pub(crate) fn data(text: &str) -> io::Result<()> {
     let mut stdout = anstream::stdout().lock();
-    writeln!(stdout, "{text}")?;
-    stdout.flush()
+    writeln!(stdout, "{text}")
+        .and_then(|()| stdout.flush())
+        .map_err(|error| named(&error))
 }
 
 /// Writes one JSON value to stdout: on one line, or spread out for people to read.
@@ -107,12 +108,17 @@ impl JsonLines {
     }
 
     fn write(&mut self, value: &impl Serialize, pretty: bool) -> io::Result<()> {
-        writeln!(self.0, "{}", json_text(value, pretty)?)
+        writeln!(self.0, "{}", json_text(value, pretty)?).map_err(|error| named(&error))
     }
 
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.0.flush().map_err(|error| named(&error))
     }
+}
+
+/// Says which stream it was that failed.
+fn named(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("stdout cannot be written: {error}"))
 }
 
 /// A sentence for the person at the terminal.

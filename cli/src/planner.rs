@@ -48,6 +48,8 @@ fn parse(name: &str, text: &str) -> Result<ExecutionPlan> {
         let JsonError { place, problem } = &error;
         let problem = shown(problem);
         if let Some((line, column)) = line_and_column(place) {
+            // Of what ends before it begins, the reader counts from 0.
+            let column = if column == "0" { "1" } else { column };
             return anyhow!("{name}:{line}:{column}: {problem}");
         }
         let (line, column) = match locate::in_json(text, place) {

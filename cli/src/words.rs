@@ -28,7 +28,7 @@ pub(crate) fn duration(span: Duration) -> String {
 /// How long something took.
 pub(crate) fn millis(span: Duration) -> String {
     if span < Duration::from_secs(10) {
-        format!("{} ms", span.as_millis())
+        format!("{}ms", span.as_millis())
     } else {
         duration(span)
     }

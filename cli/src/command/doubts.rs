@@ -1,6 +1,7 @@
 //! `operators doubts`: what nobody knows the outcome of, and a person's answer.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use operators_kernel::life::{KeyRecord, Phase};
@@ -128,7 +129,7 @@ fn table(doubts: &[Doubt<'_>]) -> String {
         Column::fixed("receipt"),
     ]);
     for doubt in doubts {
-        let seconds = std::time::Duration::from_secs;
+        let seconds = Duration::from_secs;
         let landing = match doubt.may_land_for_seconds {
             0 => "no more".to_owned(),
             left => format!("for {}", duration(seconds(left))),
@@ -168,7 +169,13 @@ async fn resolve(project: &Project, args: ResolveArgs) -> Result<Exit> {
     match store.resolve(&tenant, resolution).await? {
         ResolveAnswer::Resolved(phase) => {
             data(&format!("{key}: {}", phase.as_str()))?;
-            note(&consequence(phase, &record));
+            let entity = &record.proposal.entity_key;
+            let look = store.glimpse(&tenant, &args.key, entity).await;
+            // The answer stands, whether or not this look succeeds.
+            let held = look.map_or(Duration::ZERO, |seen| {
+                seen.now.until(seen.entity.landing_until)
+            });
+            note(&consequence(phase, &record, held));
             Ok(Exit::Ok)
         }
         ResolveAnswer::NotInDoubt(phase) => {
@@ -216,7 +223,7 @@ fn resolution(
     })
 }
 
-fn consequence(phase: Phase, record: &KeyRecord) -> String {
+fn consequence(phase: Phase, record: &KeyRecord, held: Duration) -> String {
     let entity = shown(&record.proposal.entity_key);
     let key = match phase {
         Phase::Applied => "proposing it again is DEDUP",
@@ -224,5 +231,9 @@ fn consequence(phase: Phase, record: &KeyRecord) -> String {
         Phase::WrittenOff => "it is never run again; proposing it is DEDUP, flagged as written off",
         Phase::Intent | Phase::InDoubt | Phase::Forgotten => "see `operators keys show`",
     };
-    format!("`{entity}` is free again; {key}")
+    if held.is_zero() {
+        return format!("`{entity}` is free again; {key}");
+    }
+    let seconds = held.as_micros().div_ceil(1_000_000);
+    format!("`{entity}` is held for {seconds} s more, while the request may still land; {key}")
 }

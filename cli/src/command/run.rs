@@ -64,7 +64,7 @@ pub(crate) async fn run(args: &RunArgs, project: Option<&Path>) -> Result<Exit> 
     let executed =
         execute::execute(parts.seams(store), settings, &jobs, args.stop_on_failure).await?;
     let spent = parts.clock.monotonic().saturating_sub(started);
-    tell(args, &project, &parts, &jobs, &executed, spent)
+    Ok(tell(args, &project, &parts, &jobs, &executed, spent))
 }
 
 /// Where an operator's plan comes from.
@@ -185,19 +185,27 @@ fn tell(
     jobs: &[Job],
     executed: &Executed,
     spent: std::time::Duration,
-) -> Result<Exit> {
+) -> Exit {
     let endings: Vec<Vec<Ending<'_>>> = executed
         .results
         .iter()
         .map(|results| results.iter().map(Ending::from).collect())
         .collect();
-    if args.json {
-        output::unless_gone(output::json(&executed.results.concat(), true))?;
+    let told = if args.json {
+        output::unless_gone(output::json(&executed.results.concat(), true))
     } else {
-        output::unless_gone(show::tables(parts, jobs, &endings))?;
+        output::unless_gone(show::tables(parts, jobs, &endings))
+    };
+    // What happened has happened; whoever cannot be told here finds it in the receipts.
+    let mut exit = exit_of(&endings);
+    if let Err(error) = told {
+        let ran = "the plan ran, but its results cannot be shown";
+        output::error(&anyhow!(error).context(ran));
+        exit = exit.worst(Exit::CouldNotRun);
+    }
+    if !args.json {
         show::summary(parts, &endings, spent);
     }
-    let mut exit = exit_of(&endings);
     if let Some(stopped) = &executed.stopped {
         let planned = jobs.iter().map(|job| job.plan.actions.len()).sum();
         exit = exit.worst(tell_stopped(
@@ -210,7 +218,7 @@ fn tell(
         let abandoned = matches!(executed.stopped, Some(Stopped::Abandoned(_)));
         hints::tell(args, project, parts, jobs, &endings, abandoned);
     }
-    Ok(exit)
+    exit
 }
 
 /// Why not everything was proposed, and what that means for the exit code.

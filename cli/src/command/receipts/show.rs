@@ -1,12 +1,12 @@
 //! Receipts for people: a table, a line, or a block with everything in it.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 
 use comfy_table::Color;
 use operators_kernel::{Disposition, Receipt, ReceiptKind, ReceiptOutcome};
 
 use crate::command::run::decision;
-use crate::output::{json_text, shown};
+use crate::output::{hanging, json_text, shown};
 use crate::table::{Column, Table, Text, receipt_id, terminal_width};
 use crate::words::moment;
 
@@ -177,7 +177,8 @@ impl Block {
             self.0.push('\n');
         }
         let value = value.map_or_else(|| "-".to_owned(), |value| shown(&value));
-        // Writing to a String cannot fail.
-        let _infallible = write!(self.0, "  {name:<17}{value}");
+        let mark = format!("  {name:<17}");
+        self.0
+            .push_str(&hanging(&mark, &mark, &value, terminal_width()));
     }
 }

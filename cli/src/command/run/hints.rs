@@ -1,6 +1,9 @@
 //! What to do about what did not go well: one line per cause, and the command to type next.
 
-use operators_kernel::{EffectClass, Reason, ToolRegistry as _};
+use operators_kernel::{
+    EffectClass, OperatorName, PlannedAction, Reason, ToolRegistry as _, TrustDecision,
+    TrustQuestion,
+};
 use operators_policies::{Explanation, Policy};
 
 use crate::args::RunArgs;
@@ -167,6 +170,28 @@ fn cause(
     format!("blocked: {because}; to let it run, {remedy}")
 }
 
+/// The first operator that may do what a plan of nobody may not.
+fn allowed_to<'a>(
+    project: &'a Project,
+    parts: &Parts,
+    job: &Job,
+    action: &PlannedAction,
+) -> Option<&'a OperatorName> {
+    let Job { context, .. } = job;
+    if context.operator.is_some() {
+        return None;
+    }
+    project.config.operators.keys().find(|name| {
+        let explained = parts.trust.rules.explain(&TrustQuestion {
+            tenant: &context.tenant,
+            operator: Some(name),
+            action,
+            event: context.event.as_ref(),
+        });
+        explained.ruling.decision != TrustDecision::Block
+    })
+}
+
 fn rule_place(policy: &Policy, rule: &str) -> Option<String> {
     let rule = policy
         .rules()
@@ -179,9 +204,13 @@ fn rule_place(policy: &Policy, rule: &str) -> Option<String> {
     ))
 }
 
-/// What would have to change: the operator's reach, the one policy file, or any of them.
+/// What would have to change: whose plan it is, the operator's reach, the one policy file, or any
+/// of them.
 fn remedy(project: &Project, parts: &Parts, job: &Job, ending: &Ending<'_>) -> String {
     let operator = job.context.operator.as_ref();
+    if let Some(name) = allowed_to(project, parts, job, ending.action) {
+        return format!("say whose it is: `operators run {name} --once --plan …`");
+    }
     let requires = operator
         .and_then(|name| project.config.operators.get(name))
         .and_then(|operator| operator.requires.as_ref());
