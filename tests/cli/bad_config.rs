@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::support::{Project, hold};
+use crate::vendor::{Answer, Vendor};
 
 /// Runs with a configuration and a plan that would otherwise run; every word must be told.
 #[track_caller]
@@ -114,27 +115,42 @@ fn an_unknown_connector_kind_lists_those_there_are() {
 }
 
 #[test]
-fn a_store_that_is_not_in_this_version_is_refused_not_replaced() {
-    for url in ["postgres://u:hunter2@db/x", "dynamodb:table"] {
-        let config = format!("[store]\nurl = '{url}'\n");
-        refused(
-            &config,
-            "2:7",
-            &["not in this version", "`sqlite:.operators/store.db`"],
-        );
-        let said = Project::with(&config).run(&["receipts", "list"]).ended(1);
-        assert!(!said.stderr.contains("hunter2"), "{said:#?}");
-    }
+fn a_store_of_an_unknown_kind_is_refused_not_replaced() {
     refused(
         "[store]\nurl = 'redis:x'\n",
         "2:7",
         &["`redis`", "`memory:`"],
     );
     refused(
+        "[store]\nurl = 'store.db'\n",
+        "2:7",
+        &["names no kind", "`sqlite:.operators/store.db`"],
+    );
+    refused(
         "[store]\nurl = 'sqlite:x.db?mode=rwc'\n",
         "2:7",
         &["remove everything from `?`"],
     );
+    refused("[store]\nurl = 'sqlite::memory:'\n", "2:7", &["`memory:`"]);
+    refused(
+        "[store]\nurl = 'dynamodb:?region=x'\n",
+        "2:7",
+        &["`dynamodb:TABLE?region=REGION`"],
+    );
+}
+
+#[test]
+fn a_database_that_is_not_there_is_named_without_its_password_and_nothing_runs() {
+    // rule 8.2
+    let port = crate::vendor::closed_port();
+    let vendor = Vendor::always(Answer::well());
+    let store = format!("[store]\nurl = 'postgres://me:hunter2@127.0.0.1:{port}/x'\n");
+    let project = Project::with(&(vendor.config() + &store));
+    let said = project.plan(&json!([hold("SO-1")])).ended(1);
+    said.tells("postgres store");
+    said.tells(&port.to_string());
+    assert!(!said.stderr.contains("hunter2"), "{said:#?}");
+    assert_eq!(vendor.requests().len(), 0);
 }
 
 #[test]

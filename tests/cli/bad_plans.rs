@@ -76,7 +76,7 @@ fn a_field_that_is_missing_or_of_another_kind_is_refused() {
     refused_second(&with("args", json!([])), "2:", "/1/args");
     refused_second(&with("value", json!("500")), "2:", "/1/value");
     refused_second(&with("revision", json!(-1)), "2:", "/1/revision");
-    refused_text("", "1:", "");
+    refused_text("", "1:1: ", "EOF");
     refused_text("null", "1:", "");
     refused_text("{\"actions\": [\n  nope", "2:", "");
 }

@@ -142,8 +142,9 @@ fn not_applied_is_not_believed_while_the_request_may_still_land() {
 fn write_off_never_runs_it_again_and_frees_the_entity() {
     // rule 4.11
     let (project, vendor) = in_doubt();
+    std::thread::sleep(std::time::Duration::from_millis(150));
     let said = resolve(&project, &["--write-off"]).ended(0);
-    said.tells("never run again");
+    said.tells("`SO-1` is free again; it is never run again");
     let said = project.plan(&json!([release(), hold("SO-1")])).ended(0);
     assert_eq!(said.decisions(), ["DEDUP", "ALLOW"]);
     assert!(
@@ -159,6 +160,32 @@ fn write_off_never_runs_it_again_and_frees_the_entity() {
     );
     assert!(told.stdout.contains("written off"), "{told:#?}");
     assert_eq!(vendor.requests().len(), 2);
+}
+
+#[test]
+fn a_write_off_does_not_call_free_what_the_request_may_still_reach() {
+    // It said "is free again" at once, while the entity was held for as long as the abandoned
+    // request could land.
+    let vendor = forgetful();
+    let project = Project::with(&vendor.config());
+    project.plan(&json!([hold("SO-1")])).ended(4);
+    let args = [
+        "doubts",
+        "resolve",
+        "SO-1:hold",
+        "--write-off",
+        "--because",
+        "nobody knows",
+    ];
+    let said = project.run(&args).ended(0);
+    said.tells("`SO-1` is held for ");
+    said.tells("while the request may still land; it is never run again");
+    let said = project.plan(&json!([release()])).ended(3);
+    assert_eq!(
+        said.results()[0].reason,
+        Some(operators::Reason::EntityInDoubt)
+    );
+    assert_eq!(vendor.requests().len(), 1);
 }
 
 #[test]

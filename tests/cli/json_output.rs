@@ -146,6 +146,34 @@ fn a_person_and_a_program_are_told_the_same_about_a_run() {
 }
 
 #[test]
+fn a_full_disk_behind_stdout_is_an_error_that_says_what_ran() {
+    let project = Project::example();
+    for (args, words) in [
+        (
+            &["run", "--once", "--json"][..],
+            "the plan ran, but its results cannot be shown",
+        ),
+        (
+            &["run", "--once"],
+            "the plan ran, but its results cannot be shown",
+        ),
+        (&["receipts", "export"], "stdout cannot be written"),
+        (&["receipts", "list"], "stdout cannot be written"),
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let mut command = project.command(args);
+        let said = command
+            .stdout(full.expect("a device"))
+            .output()
+            .expect("it starts");
+        let stderr = String::from_utf8_lossy(&said.stderr);
+        assert_eq!(said.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains(words), "{stderr}");
+    }
+    assert_eq!(project.effects().len(), 2);
+}
+
+#[test]
 fn a_reader_that_leaves_early_changes_no_exit_code() {
     let project = Project::example();
     for _ in 0..4 {

@@ -177,6 +177,26 @@ fn a_tool_outside_requires_is_blocked_whatever_the_policy_allows() {
 }
 
 #[test]
+fn a_plan_of_nobody_that_an_operator_may_run_is_told_whose_it_could_be() {
+    // The example's policy speaks of one operator alone.
+    let project = Project::example();
+    let args = ["run", "--once", "--plan", "plans/ship-risk.json"];
+    let said = project.run(&args).ended(3);
+    said.tells("say whose it is: `operators run ship-risk --once --plan …`");
+    let said = project.run(&[&args[..], &["ship-risk"]].concat()).ended(0);
+    assert!(said.stdout.contains("ALLOW"), "{said:#?}");
+    // Nobody may run this one.
+    let mut dear = hold("SO-9");
+    dear["args"] = json!({"order": "SO-9", "reason": "x"});
+    dear["value"] = json!(9_000);
+    project.write("plan.json", json!([dear]).to_string());
+    let said = project
+        .run(&["run", "--once", "--plan", "plan.json"])
+        .ended(3);
+    said.tells("edit policies/ship-risk.toml");
+}
+
+#[test]
 fn what_was_applied_stays_dedup_under_a_policy_that_blocks_it_now() {
     // rule 1.3
     let project = Project::with_file();

@@ -12,9 +12,11 @@ use crate::support::{Project, Running, hold};
 use crate::vendor::{Answer, Vendor};
 
 fn start(project: &Project, plan: &Value) -> Running {
-    project.write("plan.json", plan.to_string());
-    let args = ["run", "--once", "--json", "--plan", "plan.json"];
-    Running::start(&mut project.command(&args), None)
+    let args = ["run", "--once", "--json", "--plan", "-"];
+    Running::start(
+        &mut project.command(&args),
+        Some(plan.to_string().as_bytes()),
+    )
 }
 
 fn signal(running: &Running, signal: Signal) {
