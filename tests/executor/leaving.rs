@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use operators_kernel::life::Phase;
-use operators_tests::fakes::{Act, Op};
+use operators_tests::fakes::{Act, Fault, Op};
 use operators_tests::fixtures::{action, hold};
 use serde_json::json;
 
@@ -137,6 +137,28 @@ async fn who_leaves_the_queue_of_the_store_gives_its_place_back() {
         assert_eq!(phase(world, "left").await, None, "{name}");
         assert_eq!(proposals(world).await.len(), 3, "{name}");
     }
+}
+
+/// Rules 2.7 and 8.2: the store fails while the place is given back; a place left there would hold
+/// up everybody behind it for as long as its owner lives.
+#[tokio::test(start_paused = true)]
+async fn a_place_is_given_back_even_if_the_store_fails_meanwhile() {
+    let world = memory().world;
+    let other = Arc::new(neighbour(&world).start().await);
+    let first = held_inside(&other, &world, hold("e", "k0")).await;
+    let mut here = neighbour(&world);
+    let store = faulty(&mut here);
+    let executor = Arc::new(here.start().await);
+    let leaver = begin(&executor, &here, hold("e", "left")).await;
+    until("it waits at the store", || store.count(Op::Claim) > 1).await;
+    store.next(Op::Leave, [Fault::Before, Fault::Before]);
+    leaver.abort();
+    until("the place is given back", || store.count(Op::Leave) == 3).await;
+    world.connector.gate.add_permits(1);
+    assert!(first.await.expect("joins").expect("a result").ok);
+    let next = tokio::time::timeout(Duration::from_mins(1), one(&other, &world, hold("e", "k1")));
+    assert!(next.await.expect("not held up").ok);
+    assert_eq!(effects(&world), ["k0", "k1"]);
 }
 
 /// Rule 2.8: a caller who leaves mid-invoke stops nothing.
