@@ -233,7 +233,7 @@ pub(crate) enum KeysCommand {
 
 #[derive(Debug, ArgsOf)]
 pub(crate) struct DoctorArgs {
-    /// Make what the store needs first: a DynamoDB table, if it is not there
+    /// Make what the store needs first: a dynamodb table, if it is not there
     #[arg(long)]
     pub(crate) create: bool,
     /// Print JSON lines
