@@ -61,38 +61,39 @@ fn is_found_out(name: &str, rules: Rules, broken: Broken, expected: &[Invariant]
     assert!(expected.contains(&invariant), "{invariant:?}");
 }
 
-/// Rules 2.1, 4.1–4.9: at most one effect, none in another's turn, none burned that did not happen.
+/// By rules 2.1, 4.1, 4.2, 4.3, 4.4, 4.6, 4.9, 8.3: at most one effect, none in another's turn, none
+/// burned that did not happen.
 #[test]
 fn an_opaque_key_takes_effect_at_most_once_in_every_interleaving() {
     holds("opaque, one key", rules(EffectClass::Opaque, 1));
 }
 
-/// Rules 2.1, 4.2, 4.8.
+/// By rules 2.1, 4.2, 4.8.
 #[test]
 fn two_opaque_keys_of_one_entity_never_overlap_in_any_interleaving() {
     holds("opaque, two keys", rules(EffectClass::Opaque, 2));
 }
 
-/// Rules 4.6, 4.13.
+/// By rules 4.6, 4.13.
 #[test]
 fn a_probeable_key_takes_effect_at_most_once_in_every_interleaving() {
     holds("probeable, one key", rules(EffectClass::Probeable, 1));
 }
 
-/// Rules 4.5, 4.7.
+/// By rules 4.5, 4.7.
 #[test]
 fn a_keyed_key_is_one_effect_in_every_interleaving() {
     holds("keyed, one key", rules(KEYED, 1));
     holds("keyed, two keys", rules(KEYED, 2));
 }
 
-/// Rules 4.5, 4.7, 4.8.
+/// By rules 4.5, 4.7, 4.8.
 #[test]
 fn an_idempotent_key_is_never_overtaken_in_any_interleaving() {
     holds("idempotent, two keys", rules(EffectClass::Idempotent, 2));
 }
 
-/// Rule 4.6.
+/// By rule 4.6.
 #[test]
 fn believing_not_applied_at_once_is_found_out() {
     let twice = [Invariant::OneEffect];
@@ -102,7 +103,7 @@ fn believing_not_applied_at_once_is_found_out() {
     is_found_out("two keys", rules(EffectClass::Opaque, 2), broken, &overlap);
 }
 
-/// Rule 4.12.
+/// By rule 4.12.
 #[test]
 fn sending_without_a_lease_is_found_out() {
     let twice = [Invariant::OneEffect];
@@ -110,7 +111,7 @@ fn sending_without_a_lease_is_found_out() {
     is_found_out("opaque", rules, Broken::SentWithoutALease, &twice);
 }
 
-/// Rules 4.6, 4.12: a call's deadline counts from its intent, or quiescence means nothing.
+/// By rules 4.6, 4.12: a call's deadline counts from its intent, or quiescence means nothing.
 #[test]
 fn counting_the_deadline_from_the_send_is_found_out() {
     let twice = [Invariant::OneEffect];
@@ -118,7 +119,7 @@ fn counting_the_deadline_from_the_send_is_found_out() {
     is_found_out("opaque", rules, Broken::DeadlineFromTheSend, &twice);
 }
 
-/// Rule 4.7.
+/// By rule 4.7.
 #[test]
 fn a_failed_resend_that_clears_the_doubt_is_found_out() {
     let broken = Broken::FailedResendClearsTheDoubt;
@@ -126,7 +127,7 @@ fn a_failed_resend_that_clears_the_doubt_is_found_out() {
     is_found_out("keyed", rules(KEYED, 2), broken, &overlap);
 }
 
-/// Rule 4.1.
+/// By rule 4.1.
 #[test]
 fn taking_a_time_out_for_an_answer_is_found_out() {
     let opaque = rules(EffectClass::Opaque, 1);
@@ -136,7 +137,7 @@ fn taking_a_time_out_for_an_answer_is_found_out() {
     is_found_out("opaque", opaque, Broken::TimeOutIsASuccess, &untrue);
 }
 
-/// Rules 4.3, 4.4.
+/// By rules 4.3, 4.4.
 #[test]
 fn freeing_a_dead_owners_intent_is_found_out() {
     let rules = rules(EffectClass::Opaque, 1);
@@ -144,7 +145,7 @@ fn freeing_a_dead_owners_intent_is_found_out() {
     is_found_out("opaque", rules, Broken::DeathFreesTheIntent, &twice);
 }
 
-/// Rule 4.2.
+/// By rule 4.2.
 #[test]
 fn a_doubt_that_does_not_hold_its_entity_is_found_out() {
     let rules = rules(EffectClass::Opaque, 2);
@@ -152,7 +153,7 @@ fn a_doubt_that_does_not_hold_its_entity_is_found_out() {
     is_found_out("two keys", rules, Broken::DoubtHoldsNobody, &overlap);
 }
 
-/// Rule 4.8.
+/// By rule 4.8.
 #[test]
 fn not_waiting_for_abandoned_requests_is_found_out() {
     let overlap = [Invariant::NoOverlap];
@@ -163,7 +164,7 @@ fn not_waiting_for_abandoned_requests_is_found_out() {
     }
 }
 
-/// Rules 8.3, 4.9: a settlement of an attempt that is not its own.
+/// By rules 8.3, 4.9: a settlement of an attempt that is not its own.
 #[test]
 fn a_settlement_that_is_not_fenced_is_found_out() {
     let rules = rules(EffectClass::Opaque, 1);

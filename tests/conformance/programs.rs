@@ -30,7 +30,8 @@ fn seeds(count: u64) -> std::ops::Range<u64> {
     first..first + number("OPERATORS_PROGRAMS").unwrap_or(count)
 }
 
-/// Rules 2.1, 2.2, 2.9, 3.1–3.6, 4.1–4.11, 5.1, 8.3, 8.5.
+/// By rules 2.1, 2.2, 2.4, 2.7, 2.9, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6, 4.1, 4.2, 4.3, 4.4, 4.5, 4.6, 4.7,
+/// and rules 4.8, 4.9, 4.10, 4.11, 5.1, 5.7, 8.3, 8.5.
 #[tokio::test]
 async fn random_programs_end_alike_in_memory_and_in_the_model() {
     let mut seen = client::Seen::default();
@@ -49,7 +50,7 @@ async fn random_programs_end_alike_in_memory_and_in_the_model() {
     }
 }
 
-/// The same, and 8.1: on one file through two handles, one of which is dropped now and then.
+/// By rule 8.1, and the same on one file through two handles, one of which is dropped now and then.
 #[tokio::test]
 async fn random_programs_end_alike_in_a_file_and_in_the_model() {
     let mut seen = client::Seen::default();

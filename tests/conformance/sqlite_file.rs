@@ -50,7 +50,7 @@ async fn closed(bench: &SqliteBench) {
     panic!("the store does not close");
 }
 
-/// Rule 8.4.
+/// By rule 8.4.
 #[tokio::test]
 async fn a_newer_schema_is_refused_and_left_alone() {
     let bench = SqliteBench::fresh();
@@ -70,7 +70,7 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     assert_eq!(version, 99);
 }
 
-/// Rule 8.4.
+/// By rule 8.4.
 #[test]
 fn another_programs_database_is_refused_and_left_alone() {
     let bench = SqliteBench::fresh();
@@ -92,7 +92,7 @@ fn another_programs_database_is_refused_and_left_alone() {
     says(&refusal(&bench.path()), "another program's database");
 }
 
-/// Rule 8.4.
+/// By rule 8.4.
 #[test]
 fn what_is_no_database_is_refused_and_left_alone() {
     let bench = SqliteBench::fresh();
@@ -102,7 +102,7 @@ fn what_is_no_database_is_refused_and_left_alone() {
     assert_eq!(fs::read(bench.path()).expect("reads"), garbage);
 }
 
-/// Rule 8.4.
+/// By rule 8.4.
 #[test]
 fn a_folder_is_refused() {
     let bench = SqliteBench::fresh();
@@ -110,7 +110,7 @@ fn a_folder_is_refused() {
     says(&refusal(&bench.path()), "not a regular file");
 }
 
-/// Rule 8.4.
+/// By rule 8.4.
 #[test]
 fn a_folder_that_cannot_be_made_is_refused() {
     let bench = SqliteBench::fresh();
@@ -118,7 +118,7 @@ fn a_folder_that_cannot_be_made_is_refused() {
     refusal(&bench.path().join("inside/store.db"));
 }
 
-/// Rule 8.4: a page overwritten behind our back is found by a look-over, or at once.
+/// By rule 8.4: a page overwritten behind our back is found by a look-over, or at once.
 #[tokio::test]
 async fn a_damaged_page_is_found() {
     let bench = SqliteBench::fresh();
@@ -154,7 +154,7 @@ async fn a_damaged_page_is_found() {
     assert!(found > 5, "the file has only {pages} pages");
 }
 
-/// Rule 8.4: half a file.
+/// By rule 8.4: half a file.
 #[tokio::test]
 async fn a_truncated_file_is_found() {
     let bench = SqliteBench::fresh();
@@ -175,7 +175,7 @@ async fn a_truncated_file_is_found() {
     }
 }
 
-/// Rule 5.5: only their owner reads the files, whatever the process's mask says.
+/// By rule 5.5: only their owner reads the files, whatever the process's mask says.
 #[tokio::test]
 async fn the_files_are_their_owners_alone() {
     let bench = SqliteBench::fresh();
@@ -201,7 +201,7 @@ async fn the_files_are_their_owners_alone() {
     drop(store);
 }
 
-/// Rules 8.2, 8.4: what is written to a file that is gone would be lost with it.
+/// By rules 8.2, 8.4: what is written to a file that is gone would be lost with it.
 #[tokio::test]
 async fn a_file_that_was_removed_or_replaced_is_written_no_more() {
     for replaced in [false, true] {
@@ -230,7 +230,7 @@ async fn a_file_that_was_removed_or_replaced_is_written_no_more() {
     }
 }
 
-/// Rule 5.4: not even by hand.
+/// By rule 5.4: not even by hand.
 #[tokio::test]
 async fn a_receipt_can_be_neither_changed_nor_deleted() {
     let bench = SqliteBench::fresh();
@@ -257,7 +257,7 @@ async fn a_receipt_can_be_neither_changed_nor_deleted() {
     assert_eq!(desk.entries().await, before);
 }
 
-/// Rules 2.1, 3.8: three handles, as three processes would have, on a few entities.
+/// By rules 2.1, 3.8: three handles, as three processes would have, on a few entities.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn three_handles_never_grant_one_turn_twice() {
     const HANDLES: usize = 3;
@@ -313,7 +313,7 @@ async fn three_handles_never_grant_one_turn_twice() {
     assert!(desk.store.check().await.expect("checks").is_empty());
 }
 
-/// Rule 8.1: a handle that was never used left nothing half-made for the next.
+/// By rule 8.1: a handle that was never used left nothing half-made for the next.
 #[tokio::test]
 async fn opening_at_the_same_time_makes_one_file() {
     let bench = Arc::new(SqliteBench::fresh());

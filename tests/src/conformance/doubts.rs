@@ -24,7 +24,7 @@ async fn doubt(desk: &Desk, claim: &Claim) {
     assert_eq!(desk.key("k1").await.phase, Phase::InDoubt);
 }
 
-/// Rules 4.1, 4.2.
+/// By rules 4.1, 4.2.
 pub async fn an_unknown_outcome_holds_the_entity(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask("order:1", "k1");
@@ -49,7 +49,7 @@ pub async fn an_unknown_outcome_holds_the_entity(bench: &dyn Bench) {
     assert_eq!(names, ["k1"]);
 }
 
-/// Rule 4.4.
+/// By rule 4.4.
 pub async fn time_alone_ends_no_doubt(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let mut claim = ask("order:1", "k1");
@@ -65,7 +65,7 @@ pub async fn time_alone_ends_no_doubt(bench: &dyn Bench) {
     assert_eq!(desk.key("k1").await, before);
 }
 
-/// Rule 4.5.
+/// By rule 4.5.
 pub async fn a_keyed_doubt_is_sent_again_inside_its_window(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask_as(KEYED, "order:1", "k1");
@@ -82,7 +82,7 @@ pub async fn a_keyed_doubt_is_sent_again_inside_its_window(bench: &dyn Bench) {
     desk.take(&ask("order:1", "k2")).await;
 }
 
-/// Rule 4.5: the window is the first attempt's, and a tenth of it is left.
+/// By rule 4.5: the window is the first attempt's, and a tenth of it is left.
 pub async fn a_keyed_doubt_is_not_sent_again_past_its_window(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     // Long beside a call, even on a machine with other things to do.
@@ -96,7 +96,7 @@ pub async fn a_keyed_doubt_is_not_sent_again_past_its_window(bench: &dyn Bench) 
     assert_eq!(desk.key("k1").await.open_attempts, [1, 2]);
 }
 
-/// Rules 4.5, 4.8.
+/// By rules 4.5, 4.8.
 pub async fn an_idempotent_doubt_is_sent_again_and_then_waited_for(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask_as(EffectClass::Idempotent, "order:1", "k1");
@@ -114,7 +114,7 @@ pub async fn an_idempotent_doubt_is_sent_again_and_then_waited_for(bench: &dyn B
     desk.duplicate(&again(&claim)).await;
 }
 
-/// Rule 4.8: the hold ends by itself.
+/// By rule 4.8: the hold ends by itself.
 pub async fn an_abandoned_request_is_waited_for_no_longer_than_it_can_land(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask_brief(bench, EffectClass::Idempotent, "order:1", "k1");
@@ -126,7 +126,7 @@ pub async fn an_abandoned_request_is_waited_for_no_longer_than_it_can_land(bench
     desk.take(&ask("order:1", "k2")).await;
 }
 
-/// Rule 4.8: an attempt that is known to have landed says nothing about the others.
+/// By rule 4.8: an attempt that is known to have landed says nothing about the others.
 pub async fn a_landed_attempt_does_not_let_others_past_an_abandoned_one(bench: &dyn Bench) {
     for ending in ["a late answer", "a person"] {
         let desk = Desk::open(bench).await;
@@ -148,7 +148,7 @@ pub async fn a_landed_attempt_does_not_let_others_past_an_abandoned_one(bench: &
     }
 }
 
-/// Rule 4.8: the resend itself may be the request that is still on its way.
+/// By rule 4.8: the resend itself may be the request that is still on its way.
 pub async fn a_resend_left_behind_by_a_late_answer_is_waited_for(bench: &dyn Bench) {
     for ending in ["unknown", "owner died"] {
         let (desk, owner) = (Desk::open(bench).await, Desk::open(bench).await);
@@ -169,7 +169,7 @@ pub async fn a_resend_left_behind_by_a_late_answer_is_waited_for(bench: &dyn Ben
     }
 }
 
-/// Rule 4.5.
+/// By rule 4.5.
 pub async fn an_opaque_doubt_is_sent_again_only_if_its_tool_says_so(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     doubt(&desk, &ask("order:1", "k1")).await;
@@ -182,7 +182,7 @@ pub async fn an_opaque_doubt_is_sent_again_only_if_its_tool_says_so(bench: &dyn 
     assert_eq!(second.mark.attempt, 2);
 }
 
-/// Rule 4.13.
+/// By rule 4.13.
 pub async fn a_doubt_that_can_be_asked_about_is_handed_over_unchanged(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask_brief(bench, EffectClass::Probeable, "order:1", "k1");
@@ -208,7 +208,7 @@ pub async fn a_doubt_that_can_be_asked_about_is_handed_over_unchanged(bench: &dy
     desk.take(&again(&claim)).await;
 }
 
-/// Rule 4.13.
+/// By rule 4.13.
 pub async fn a_probe_that_finds_the_effect_burns_the_key(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask_as(EffectClass::Probeable, "order:1", "k1");
@@ -220,7 +220,7 @@ pub async fn a_probe_that_finds_the_effect_burns_the_key(bench: &dyn Bench) {
     desk.take(&ask("order:1", "k2")).await;
 }
 
-/// Rule 4.7.
+/// By rule 4.7.
 pub async fn a_failed_resend_does_not_clear_the_first_doubt(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask_as(KEYED, "order:1", "k1");
@@ -238,7 +238,7 @@ pub async fn a_failed_resend_does_not_clear_the_first_doubt(bench: &dyn Bench) {
     assert!(matches!(still, ResolveAnswer::MayStillLand(_)), "{still:?}");
 }
 
-/// Rule 4.6.
+/// By rule 4.6.
 pub async fn not_applied_is_believed_only_when_nothing_can_land(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let mut claim = ask("order:1", "k1");
@@ -265,7 +265,7 @@ pub async fn not_applied_is_believed_only_when_nothing_can_land(bench: &dyn Benc
     assert_eq!(second.mark.attempt, 2);
 }
 
-/// Rule 4.6: every attempt that is open counts, not only the last.
+/// By rule 4.6: every attempt that is open counts, not only the last.
 pub async fn the_longest_of_two_abandoned_requests_decides(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask_as(KEYED, "order:1", "k1");
@@ -278,7 +278,7 @@ pub async fn the_longest_of_two_abandoned_requests_decides(bench: &dyn Bench) {
     assert!(matches!(told, ResolveAnswer::MayStillLand(_)), "{told:?}");
 }
 
-/// Rules 4.4, 5.7.
+/// By rules 4.4, 5.7.
 pub async fn a_person_who_saw_it_burns_the_key(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let mut claim = ask("order:1", "k1");
@@ -303,7 +303,7 @@ pub async fn a_person_who_saw_it_burns_the_key(bench: &dyn Bench) {
     assert_eq!((place.doubt, place.revision), (None, Some(4)));
 }
 
-/// Rule 4.11.
+/// By rule 4.11.
 pub async fn a_written_off_key_dedups_flagged_and_never_runs(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let mut claim = ask_as(EffectClass::Idempotent, "order:1", "k1");
@@ -322,7 +322,7 @@ pub async fn a_written_off_key_dedups_flagged_and_never_runs(bench: &dyn Bench) 
     desk.take(&ask("order:1", "k2")).await;
 }
 
-/// Rules 2.1, 4.8: nobody knows whether a written-off request landed, so it may yet.
+/// By rules 2.1, 4.8: nobody knows whether a written-off request landed, so it may yet.
 pub async fn a_written_off_request_is_waited_for_while_it_can_land(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask_brief(bench, EffectClass::Opaque, "order:1", "k1");
@@ -337,7 +337,7 @@ pub async fn a_written_off_request_is_waited_for_while_it_can_land(bench: &dyn B
     desk.take(&ask("order:1", "k4")).await;
 }
 
-/// Rule 4.4.
+/// By rule 4.4.
 pub async fn an_answer_to_what_is_no_doubt_changes_nothing(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let nothing = desk.resolve("never", 1, Verdict::WriteOff).await;

@@ -13,7 +13,7 @@ use super::desk::{Desk, again, applied, applied_with, ask, ask_as, failed, unkno
 use crate::fixtures::{entity, key, object, tenant, tenant_named};
 use crate::stores::Bench;
 
-/// Rule 3.1.
+/// By rule 3.1.
 pub async fn a_burned_key_answers_with_the_original(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask("order:1", "k1");
@@ -35,7 +35,7 @@ pub async fn a_burned_key_answers_with_the_original(bench: &dyn Bench) {
     assert_eq!(cited, done.proposal.receipt_id);
 }
 
-/// Rules 8.5, 5.1.
+/// By rules 8.5, 5.1.
 pub async fn a_duplicate_writes_its_receipt_and_no_key(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask("order:1", "k1");
@@ -50,7 +50,7 @@ pub async fn a_duplicate_writes_its_receipt_and_no_key(bench: &dyn Bench) {
     assert_eq!(before, after);
 }
 
-/// Rule 3.1: a duplicate holds nobody and waits for nobody.
+/// By rule 3.1: a duplicate holds nobody and waits for nobody.
 pub async fn a_duplicate_takes_no_turn(bench: &dyn Bench) {
     let (desk, other) = (Desk::open(bench).await, Desk::open(bench).await);
     let claim = ask("order:1", "k1");
@@ -61,7 +61,7 @@ pub async fn a_duplicate_takes_no_turn(bench: &dyn Bench) {
     other.end(&running, applied()).await;
 }
 
-/// Rule 3.2.
+/// By rule 3.2.
 pub async fn a_burned_key_with_other_arguments_is_a_conflict(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let mut claim = ask("order:1", "k1");
@@ -97,7 +97,7 @@ pub async fn a_burned_key_with_other_arguments_is_a_conflict(bench: &dyn Bench) 
     assert_eq!(desk.key("k1").await, burned);
 }
 
-/// Rule 3.2: the arguments bind from the intent on; on another entity no turn keeps them apart.
+/// By rule 3.2: the arguments bind from the intent on; on another entity no turn keeps them apart.
 pub async fn a_key_in_flight_is_a_conflict_on_another_entity(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     desk.take(&ask("order:1", "k1")).await;
@@ -110,7 +110,7 @@ pub async fn a_key_in_flight_is_a_conflict_on_another_entity(bench: &dyn Bench) 
     desk.queue(&other).await;
 }
 
-/// Rule 3.2: a doubt binds too, wherever its key turns up.
+/// By rule 3.2: a doubt binds too, wherever its key turns up.
 pub async fn a_key_in_doubt_with_other_arguments_is_a_conflict(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask_as(EffectClass::Idempotent, "order:1", "k1");
@@ -125,7 +125,7 @@ pub async fn a_key_in_doubt_with_other_arguments_is_a_conflict(bench: &dyn Bench
     assert_eq!(desk.key("k1").await, doubt);
 }
 
-/// Rule 3.3.
+/// By rule 3.3.
 pub async fn a_failed_key_takes_corrected_arguments(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask("order:1", "k1");
@@ -142,7 +142,7 @@ pub async fn a_failed_key_takes_corrected_arguments(bench: &dyn Bench) {
     desk.refused_as(Reason::Conflict, &again(&claim)).await;
 }
 
-/// Rule 3.4.
+/// By rule 3.4.
 pub async fn two_tenants_share_nothing(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let other = desk.of("globex");
@@ -160,7 +160,7 @@ pub async fn two_tenants_share_nothing(bench: &dyn Bench) {
     desk.take(&ask("order:1", "k2")).await;
 }
 
-/// Rule 3.5.
+/// By rule 3.5.
 pub async fn an_older_revision_is_stale(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let revised = |name: &str, revision| {
@@ -181,7 +181,7 @@ pub async fn an_older_revision_is_stale(bench: &dyn Bench) {
     assert_eq!(desk.entity("order:1").await.revision, Some(3));
 }
 
-/// Rules 1.3, 1.4.
+/// By rules 1.3, 1.4.
 pub async fn a_refusal_counts_only_where_nothing_happened_yet(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let blocked = |mut claim: operators_kernel::Claim| {
@@ -206,7 +206,7 @@ pub async fn a_refusal_counts_only_where_nothing_happened_yet(bench: &dyn Bench)
     desk.refused_as(Reason::Conflict, &other).await;
 }
 
-/// Rules 1.1, 1.4: also what will be refused waits for its turn.
+/// By rules 1.1, 1.4: also what will be refused waits for its turn.
 pub async fn a_refusal_waits_for_its_turn(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let running = desk.take(&ask("order:1", "k1")).await;
@@ -218,7 +218,7 @@ pub async fn a_refusal_waits_for_its_turn(bench: &dyn Bench) {
     desk.take(&ask("order:1", "k3")).await;
 }
 
-/// Rules 3.6, 3.7.
+/// By rules 3.6, 3.7.
 pub async fn forgetting_opens_the_next_generation_of_a_burned_key(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     assert_eq!(desk.forget("k1").await, ForgetAnswer::NotBurned(None));
@@ -253,7 +253,7 @@ pub async fn forgetting_opens_the_next_generation_of_a_burned_key(bench: &dyn Be
     assert_ne!(one, downstream_key(&tenant_named("globex"), &name, 1));
 }
 
-/// Rules 3.6, 4.11.
+/// By rules 3.6, 4.11.
 pub async fn a_written_off_key_can_be_forgotten_and_a_doubt_cannot(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let mut claim = ask("order:1", "k1");
@@ -268,7 +268,7 @@ pub async fn a_written_off_key_can_be_forgotten_and_a_doubt_cannot(bench: &dyn B
     assert_eq!((second.mark.generation, second.mark.attempt), (2, 1));
 }
 
-/// Rule 5.5.
+/// By rule 5.5.
 pub async fn a_tenants_redaction_key_is_its_own_and_stays(bench: &dyn Bench) {
     let (one, two) = (Desk::open(bench).await, Desk::open(bench).await);
     let first = one.store.redaction_key(&tenant()).await.expect("a key");
@@ -280,7 +280,7 @@ pub async fn a_tenants_redaction_key_is_its_own_and_stays(bench: &dyn Bench) {
     assert_ne!(first.as_bytes(), &[0; 32]);
 }
 
-/// Rule 8.3.
+/// By rule 8.3.
 pub async fn a_claim_asked_again_is_one_intent(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask("order:1", "k1");
@@ -293,7 +293,7 @@ pub async fn a_claim_asked_again_is_one_intent(bench: &dyn Bench) {
     desk.queue(&again(&claim)).await;
 }
 
-/// Rules 8.3, 5.1: whoever lost the answer "in doubt" asks again under the same receipt; a grant
+/// By rules 8.3, 5.1: whoever lost the answer "in doubt" asks again under the same receipt; a grant
 /// would leave an attempt that no receipt can tell of.
 pub async fn a_claim_that_became_a_doubt_is_not_sent_again_under_its_receipt(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;

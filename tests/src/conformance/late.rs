@@ -55,7 +55,7 @@ fn is_told_in(receipt_id: &str, attempt: &Settlement, correction: &Receipt) {
     assert!(first || receipt_id == correction.receipt_id, "{receipt_id}");
 }
 
-/// Rules 4.9, 5.7.
+/// By rules 4.9, 5.7.
 pub async fn a_late_applied_burns_a_key_in_doubt(bench: &dyn Bench) {
     let claim = quick(EffectClass::Opaque);
     let (gone, attempt) = orphan(bench, &claim).await;
@@ -71,7 +71,7 @@ pub async fn a_late_applied_burns_a_key_in_doubt(bench: &dyn Bench) {
     desk.take(&ask("order:1", "k2")).await;
 }
 
-/// Rule 4.9.
+/// By rule 4.9.
 pub async fn a_late_not_applied_frees_a_key_in_doubt(bench: &dyn Bench) {
     let (gone, attempt) = orphan(bench, &ask("order:1", "k1")).await;
     let (answer, correction) = tell(&gone, &attempt, failed()).await;
@@ -82,7 +82,7 @@ pub async fn a_late_not_applied_frees_a_key_in_doubt(bench: &dyn Bench) {
     assert_eq!(second.mark.attempt, 2);
 }
 
-/// Rules 4.1, 4.9: "not known" is what was known already.
+/// By rules 4.1, 4.9: "not known" is what was known already.
 pub async fn a_late_unknown_adds_nothing(bench: &dyn Bench) {
     let (gone, attempt) = orphan(bench, &ask("order:1", "k1")).await;
     let before = (gone.key("k1").await, gone.trail().await);
@@ -91,7 +91,7 @@ pub async fn a_late_unknown_adds_nothing(bench: &dyn Bench) {
     assert_eq!(before, (gone.key("k1").await, gone.trail().await));
 }
 
-/// Rule 4.9.
+/// By rule 4.9.
 pub async fn a_late_applied_corrects_a_person_who_said_no(bench: &dyn Bench) {
     let claim = quick(EffectClass::Opaque);
     let (gone, attempt) = orphan(bench, &claim).await;
@@ -106,7 +106,7 @@ pub async fn a_late_applied_corrects_a_person_who_said_no(bench: &dyn Bench) {
     desk.duplicate(&again(&claim)).await;
 }
 
-/// Rules 4.9, 4.11.
+/// By rules 4.9, 4.11.
 pub async fn a_late_applied_lifts_a_write_off(bench: &dyn Bench) {
     let claim = quick(EffectClass::Opaque);
     let (gone, attempt) = orphan(bench, &claim).await;
@@ -120,7 +120,7 @@ pub async fn a_late_applied_lifts_a_write_off(bench: &dyn Bench) {
     assert!(!desk.duplicate(&again(&claim)).await.written_off);
 }
 
-/// Rules 4.9, 4.11: never run again stays never run again.
+/// By rules 4.9, 4.11: never run again stays never run again.
 pub async fn a_late_not_applied_leaves_a_write_off(bench: &dyn Bench) {
     let claim = quick(EffectClass::Opaque);
     let (gone, attempt) = orphan(bench, &claim).await;
@@ -131,7 +131,7 @@ pub async fn a_late_not_applied_leaves_a_write_off(bench: &dyn Bench) {
     assert!(desk.duplicate(&again(&claim)).await.written_off);
 }
 
-/// Rules 4.9, 4.10: one attempt, told twice, is one effect.
+/// By rules 4.9, 4.10: one attempt, told twice, is one effect.
 pub async fn a_late_applied_agrees_with_a_person_who_saw_it(bench: &dyn Bench) {
     let claim = quick(EffectClass::Opaque);
     let (gone, attempt) = orphan(bench, &claim).await;
@@ -145,7 +145,7 @@ pub async fn a_late_applied_agrees_with_a_person_who_saw_it(bench: &dyn Bench) {
     assert_eq!(gone.key("k1").await, burned, "the first telling stays");
 }
 
-/// Rule 4.9: a burned key stays burned, whatever an owner says.
+/// By rule 4.9: a burned key stays burned, whatever an owner says.
 pub async fn a_late_not_applied_unburns_nothing(bench: &dyn Bench) {
     let claim = quick(EffectClass::Opaque);
     let (gone, attempt) = orphan(bench, &claim).await;
@@ -156,7 +156,7 @@ pub async fn a_late_not_applied_unburns_nothing(bench: &dyn Bench) {
     desk.duplicate(&again(&claim)).await;
 }
 
-/// Rules 4.9, 4.10.
+/// By rules 4.9, 4.10.
 pub async fn two_applied_attempts_are_raised(bench: &dyn Bench) {
     let claim = quick(EffectClass::Opaque);
     let (gone, attempt) = orphan(bench, &claim).await;
@@ -182,7 +182,7 @@ pub async fn two_applied_attempts_are_raised(bench: &dyn Bench) {
     assert!(correction.note.is_none());
 }
 
-/// Rules 4.9, 4.10: the same, told the other way round.
+/// By rules 4.9, 4.10: the same, told the other way round.
 pub async fn a_late_applied_after_the_next_attempt_is_raised(bench: &dyn Bench) {
     let claim = quick(EffectClass::Opaque);
     let (gone, attempt) = orphan(bench, &claim).await;
@@ -200,7 +200,7 @@ pub async fn a_late_applied_after_the_next_attempt_is_raised(bench: &dyn Bench) 
     assert_eq!(original.receipt_id, second.proposal.receipt_id);
 }
 
-/// Rule 4.10.
+/// By rule 4.10.
 pub async fn two_applied_attempts_of_a_repeatable_tool_are_one(bench: &dyn Bench) {
     let keyed = EffectClass::Keyed {
         window_ms: 3_600_000,
@@ -227,7 +227,7 @@ pub async fn two_applied_attempts_of_a_repeatable_tool_are_one(bench: &dyn Bench
     assert!(answer.double_applied, "at-least-once says so when it was");
 }
 
-/// Rules 4.7, 4.9: what an earlier attempt did outlives a later one's failure.
+/// By rules 4.7, 4.9: what an earlier attempt did outlives a later one's failure.
 pub async fn a_running_attempt_cannot_undo_a_late_applied(bench: &dyn Bench) {
     for (name, outcome) in [("failed", failed()), ("unknown", unknown())] {
         let desk = Desk::open(bench).await;
@@ -246,7 +246,7 @@ pub async fn a_running_attempt_cannot_undo_a_late_applied(bench: &dyn Bench) {
     }
 }
 
-/// Rules 4.7, 4.9: with the first attempt's answer the second's failure counts.
+/// By rules 4.7, 4.9: with the first attempt's answer the second's failure counts.
 pub async fn a_late_not_applied_lets_a_failed_resend_free_the_key(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask_as(EffectClass::Idempotent, "order:1", "k1");
@@ -260,7 +260,7 @@ pub async fn a_late_not_applied_lets_a_failed_resend_free_the_key(bench: &dyn Be
     desk.take(&ask("order:1", "k2")).await;
 }
 
-/// Rules 3.6, 4.9, 4.10: an old generation's answer is told, and moves nothing.
+/// By rules 3.6, 4.9, 4.10: an old generation's answer is told, and moves nothing.
 pub async fn a_late_answer_of_an_old_generation_moves_nothing(bench: &dyn Bench) {
     for outcome in [applied(), failed()] {
         let took_effect = matches!(outcome, SettledOutcome::Applied(_));
@@ -287,7 +287,7 @@ pub async fn a_late_answer_of_an_old_generation_moves_nothing(bench: &dyn Bench)
     }
 }
 
-/// Rule 8.3.
+/// By rule 8.3.
 pub async fn a_settlement_asked_again_changes_nothing(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     for (name, outcome) in [("a", applied()), ("b", failed()), ("c", unknown())] {
@@ -297,7 +297,7 @@ pub async fn a_settlement_asked_again_changes_nothing(bench: &dyn Bench) {
     }
 }
 
-/// Rules 8.3, 4.7.
+/// By rules 8.3, 4.7.
 pub async fn a_failed_resend_asked_again_changes_nothing(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask_as(EffectClass::Idempotent, "order:1", "k1");
@@ -313,7 +313,7 @@ pub async fn a_failed_resend_asked_again_changes_nothing(bench: &dyn Bench) {
     desk.end(&third, applied()).await;
 }
 
-/// Rules 8.3, 4.9.
+/// By rules 8.3, 4.9.
 pub async fn a_late_answer_asked_again_changes_nothing(bench: &dyn Bench) {
     for (name, outcome) in [("a", applied()), ("b", failed())] {
         let gone = Desk::open(bench).await;
@@ -345,7 +345,7 @@ async fn asked_again(
     assert_eq!(desk.trail().await, written, "{name}");
 }
 
-/// Rules 2.1, 4.9: a late answer gives up no turn but its own.
+/// By rules 2.1, 4.9: a late answer gives up no turn but its own.
 pub async fn a_late_answer_does_not_release_anothers_turn(bench: &dyn Bench) {
     let claim = quick(EffectClass::Opaque);
     let (gone, attempt) = orphan(bench, &claim).await;

@@ -46,7 +46,7 @@ fn read_receipt(desk: &Desk) -> Receipt {
         .receipt(&AttemptMark::none(), &ending, moment())
 }
 
-/// Rules 5.1, 5.3: what was written is what is shown, to the last field.
+/// By rules 5.1, 5.3: what was written is what is shown, to the last field.
 pub async fn a_receipt_is_shown_as_it_was_written(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let mut claim = ask("order:1", "k1");
@@ -71,7 +71,7 @@ pub async fn a_receipt_is_shown_as_it_was_written(bench: &dyn Bench) {
     assert!(written.contains_key("approver") && written["approver"].is_null());
 }
 
-/// Rules 5.1, 8.3.
+/// By rules 5.1, 8.3.
 pub async fn what_touches_no_key_is_recorded_once(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let receipts = vec![read_receipt(&desk), read_receipt(&desk)];
@@ -88,7 +88,7 @@ pub async fn what_touches_no_key_is_recorded_once(bench: &dyn Bench) {
     assert!(desk.find("read").await.is_none());
 }
 
-/// Rules 5.1, 5.4: both ways, without gaps or repeats, also while others write.
+/// By rules 5.1, 5.4: both ways, without gaps or repeats, also while others write.
 pub async fn pages_meet_without_gap_or_repeat(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     for number in 0..25 {
@@ -143,7 +143,7 @@ pub async fn pages_meet_without_gap_or_repeat(bench: &dyn Bench) {
     assert!(page(&desk, &filter, Cursor::Before(0), 7).await.is_empty());
 }
 
-/// Rule 5.1: a page is bounded, whatever is asked for.
+/// By rule 5.1: a page is bounded, whatever is asked for.
 pub async fn a_page_is_never_longer_than_its_bound(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let receipts = (0..=PAGE_MAX).map(|_| read_receipt(&desk)).collect();
@@ -158,7 +158,7 @@ pub async fn a_page_is_never_longer_than_its_bound(bench: &dyn Bench) {
     }
 }
 
-/// Rule 5.1: every filter alone finds just what it says, and so do two together.
+/// By rule 5.1: every filter alone finds just what it says, and so do two together.
 pub async fn every_filter_finds_its_receipts(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let mut special = ask("order:2", "special");
@@ -220,7 +220,7 @@ pub async fn every_filter_finds_its_receipts(bench: &dyn Bench) {
     assert!(page(&desk, &none, START, 9).await.is_empty());
 }
 
-/// Rule 5.1: nothing that ended lacks its receipt, and none is there twice.
+/// By rule 5.1: nothing that ended lacks its receipt, and none is there twice.
 pub async fn every_proposal_leaves_one_receipt(bench: &dyn Bench) {
     let (desk, gone) = (Desk::open(bench).await, Desk::open(bench).await);
     let claims = [

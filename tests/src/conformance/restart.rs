@@ -7,7 +7,7 @@ use super::desk::{Desk, LONG, again, applied, ask, failed, unknown};
 use crate::fixtures::tenant;
 use crate::stores::Bench;
 
-/// Rules 8.1, 3.1.
+/// By rules 8.1, 3.1.
 pub async fn burned_keys_survive_a_restart(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask("order:1", "k1");
@@ -21,7 +21,7 @@ pub async fn burned_keys_survive_a_restart(bench: &dyn Bench) {
     assert_eq!(next.mark.fence.map(|fence| fence.0), Some(2));
 }
 
-/// Rules 8.1, 4.4.
+/// By rules 8.1, 4.4.
 pub async fn doubts_survive_a_restart(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask("order:1", "k1");
@@ -35,7 +35,7 @@ pub async fn doubts_survive_a_restart(bench: &dyn Bench) {
         .await;
 }
 
-/// Rules 8.1, 5.4.
+/// By rules 8.1, 5.4.
 pub async fn receipts_survive_a_restart_and_go_on(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     desk.run(&ask("order:1", "k1"), applied()).await;
@@ -58,7 +58,7 @@ pub async fn receipts_survive_a_restart_and_go_on(bench: &dyn Bench) {
     assert!(desk.store.check().await.expect("checks").is_empty());
 }
 
-/// Rules 2.9, 4.3, 8.1: no lease has to run out for a process that is gone.
+/// By rules 2.9, 4.3, 8.1: no lease has to run out for a process that is gone.
 pub async fn a_process_that_ended_is_dead_at_once(bench: &dyn Bench) {
     let watcher = Desk::open(bench).await;
     let gone = Desk::lasting(bench, LONG).await;

@@ -23,7 +23,7 @@ async fn is_a_doubt_with_a_receipt(desk: &Desk, name: &str, receipt_id: &str) {
     assert_eq!(receipt.attempt, 1);
 }
 
-/// Rules 2.9, 4.3: whoever wants the entity finds out.
+/// By rules 2.9, 4.3: whoever wants the entity finds out.
 pub async fn a_lapsed_holder_loses_its_turn_and_leaves_a_doubt(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let gone = Desk::lasting(bench, bench.unit()).await;
@@ -36,7 +36,7 @@ pub async fn a_lapsed_holder_loses_its_turn_and_leaves_a_doubt(bench: &dyn Bench
     assert_eq!(beat(&gone).await, Beat::Dead);
 }
 
-/// Rules 2.9, 4.3: a heartbeat finds out too, whatever its session wants.
+/// By rules 2.9, 4.3: a heartbeat finds out too, whatever its session wants.
 pub async fn a_heartbeat_declares_the_lapsed_dead(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let gone = Desk::lasting(bench, bench.unit()).await;
@@ -49,7 +49,7 @@ pub async fn a_heartbeat_declares_the_lapsed_dead(bench: &dyn Bench) {
     assert_eq!(desk.trail().await.len(), 1, "one death, one receipt");
 }
 
-/// Rules 2.9, 4.3: and so does whoever comes new.
+/// By rules 2.9, 4.3: and so does whoever comes new.
 pub async fn opening_a_session_declares_the_lapsed_dead(bench: &dyn Bench) {
     let gone = Desk::lasting(bench, bench.unit()).await;
     let attempt = gone.take(&ask("order:1", "k1")).await;
@@ -60,7 +60,7 @@ pub async fn opening_a_session_declares_the_lapsed_dead(bench: &dyn Bench) {
     is_a_doubt_with_a_receipt(&desk, "k1", receipt_id).await;
 }
 
-/// Rules 2.9, 4.3.
+/// By rules 2.9, 4.3.
 pub async fn a_closed_session_leaves_its_doubts_at_once(bench: &dyn Bench) {
     let (gone, desk) = (Desk::open(bench).await, Desk::open(bench).await);
     let left = gone.take(&ask("order:1", "k1")).await;
@@ -77,7 +77,7 @@ pub async fn a_closed_session_leaves_its_doubts_at_once(bench: &dyn Bench) {
     desk.end(&mine, applied()).await;
 }
 
-/// Rule 2.9: fenced for ever.
+/// By rule 2.9: fenced for ever.
 pub async fn a_dead_session_is_fenced(bench: &dyn Bench) {
     let gone = Desk::open(bench).await;
     let attempt = gone.take(&ask("order:1", "k1")).await;
@@ -105,7 +105,7 @@ pub async fn a_dead_session_is_fenced(bench: &dyn Bench) {
     assert_eq!(gone.key("k1").await.phase, Phase::Failed);
 }
 
-/// Rule 2.9.
+/// By rule 2.9.
 pub async fn a_session_nobody_opened_is_dead(bench: &dyn Bench) {
     let mut desk = Desk::open(bench).await;
     desk.session = SessionId(desk.session.0 + 1_000);
@@ -117,7 +117,7 @@ pub async fn a_session_nobody_opened_is_dead(bench: &dyn Bench) {
     );
 }
 
-/// Rule 2.9: whoever shows life keeps its turn, however long its call takes.
+/// By rule 2.9: whoever shows life keeps its turn, however long its call takes.
 pub async fn a_heartbeat_keeps_the_turn(bench: &dyn Bench) {
     // Long beside a call, even on a machine with other things to do.
     let lease = bench.unit() * 25;
@@ -134,7 +134,7 @@ pub async fn a_heartbeat_keeps_the_turn(bench: &dyn Bench) {
     assert_eq!(answer.phase, Phase::Applied);
 }
 
-/// Rules 2.1, 2.9: whoever asks is alive; its own question must not bury it and then be granted to
+/// By rules 2.1, 2.9: whoever asks is alive; its own question must not bury it and then be granted to
 /// a dead session.
 pub async fn a_question_does_not_bury_whoever_asks(bench: &dyn Bench) {
     let desk = Desk::lasting(bench, bench.unit()).await;
@@ -149,7 +149,7 @@ pub async fn a_question_does_not_bury_whoever_asks(bench: &dyn Bench) {
     assert_eq!(beat(&desk).await, Beat::Alive);
 }
 
-/// Rule 2.1: sessions of one process are as strange to each other as those of two.
+/// By rule 2.1: sessions of one process are as strange to each other as those of two.
 pub async fn two_sessions_of_one_handle_take_turns(bench: &dyn Bench) {
     let one = Desk::open(bench).await;
     let mut two = one.clone();

@@ -24,7 +24,7 @@ async fn pass(desk: &Desk, name: &str, ticket: Option<Ticket>) -> Option<Ticket>
     passed.expect("the store answers")
 }
 
-/// Rule 1.5: the answer is `Claimed` only when the intent can be seen by others.
+/// By rule 1.5: the answer is `Claimed` only when the intent can be seen by others.
 pub async fn the_first_claim_is_a_durable_intent_of_attempt_one(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let claim = ask("order:1", "k1");
@@ -47,7 +47,7 @@ pub async fn the_first_claim_is_a_durable_intent_of_attempt_one(bench: &dyn Benc
     assert!(desk.trail().await.is_empty(), "an intent is no end");
 }
 
-/// Rule 2.1.
+/// By rule 2.1.
 pub async fn a_second_action_on_the_entity_waits_for_the_first(bench: &dyn Bench) {
     let (one, two) = (Desk::open(bench).await, Desk::open(bench).await);
     let first = one.take(&ask("order:1", "k1")).await;
@@ -62,7 +62,7 @@ pub async fn a_second_action_on_the_entity_waits_for_the_first(bench: &dyn Bench
     assert_eq!(two.entity("order:1").await.holder, Some(two.session));
 }
 
-/// Rule 2.2.
+/// By rule 2.2.
 pub async fn turns_come_in_the_order_of_arrival(bench: &dyn Bench) {
     let holder = Desk::open(bench).await;
     let desks = [
@@ -94,7 +94,7 @@ pub async fn turns_come_in_the_order_of_arrival(bench: &dyn Bench) {
     holder.take(&at(last, &newcomer)).await;
 }
 
-/// Rule 2.3.
+/// By rule 2.3.
 pub async fn another_entity_does_not_wait(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     desk.take(&ask("order:1", "k1")).await;
@@ -103,7 +103,7 @@ pub async fn another_entity_does_not_wait(bench: &dyn Bench) {
     desk.of("globex").take(&ask("order:1", "k1")).await;
 }
 
-/// Rule 2.7.
+/// By rule 2.7.
 pub async fn whoever_leaves_the_queue_lets_the_next_go(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let held = desk.take(&ask("order:1", "k0")).await;
@@ -120,7 +120,7 @@ pub async fn whoever_leaves_the_queue_lets_the_next_go(bench: &dyn Bench) {
     assert!(desk.find("k1").await.is_none(), "who left sent nothing");
 }
 
-/// Rules 2.7, 2.9.
+/// By rules 2.7, 2.9.
 pub async fn a_waiter_whose_session_died_is_passed_over(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let (closing, lapsing) = (
@@ -138,7 +138,7 @@ pub async fn a_waiter_whose_session_died_is_passed_over(bench: &dyn Bench) {
     desk.take(&at(ticket, &living)).await;
 }
 
-/// Rule 2.4.
+/// By rule 2.4.
 pub async fn a_read_waits_its_turn_and_holds_nobody_up(bench: &dyn Bench) {
     let (writer, reader) = (Desk::open(bench).await, Desk::open(bench).await);
     assert_eq!(pass(&reader, "order:1", None).await, None);
@@ -161,14 +161,14 @@ pub async fn a_read_waits_its_turn_and_holds_nobody_up(bench: &dyn Bench) {
     writer.take(&ask("order:1", "k3")).await;
 }
 
-/// Rules 2.4, 4.2: a doubt is no turn.
+/// By rules 2.4, 4.2: a doubt is no turn.
 pub async fn a_read_passes_an_entity_in_doubt(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     desk.run(&ask("order:1", "k1"), unknown()).await;
     assert_eq!(pass(&desk, "order:1", None).await, None);
 }
 
-/// Rule 2.6.
+/// By rule 2.6.
 pub async fn every_end_gives_the_turn_up(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let ends = [
@@ -186,7 +186,7 @@ pub async fn every_end_gives_the_turn_up(bench: &dyn Bench) {
     }
 }
 
-/// Rules 2.1, 3.8.
+/// By rules 2.1, 3.8.
 pub async fn a_hundred_claims_of_one_key_are_one_intent(bench: &dyn Bench) {
     let mut asking = Vec::new();
     for number in 0..5 {
@@ -222,7 +222,7 @@ pub async fn a_hundred_claims_of_one_key_are_one_intent(bench: &dyn Bench) {
     desk.take(&ask("order:1", "k2")).await;
 }
 
-/// Rules 2.1, 5.1: each claim of a call is decided as if it had come alone, in order.
+/// By rules 2.1, 5.1: each claim of a call is decided as if it had come alone, in order.
 pub async fn a_call_of_many_claims_answers_each_in_its_order(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     desk.run(&ask("order:9", "burned"), applied()).await;
@@ -274,7 +274,7 @@ pub async fn a_call_of_many_claims_answers_each_in_its_order(bench: &dyn Bench) 
     assert_eq!(second.mark.attempt, 2);
 }
 
-/// Rule 5.2: settlements of one call are each whole.
+/// By rule 5.2: settlements of one call are each whole.
 pub async fn a_call_of_many_settlements_answers_each(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let mut settlements = Vec::new();
