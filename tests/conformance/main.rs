@@ -5,6 +5,7 @@ mod programs;
 mod sqlite_file;
 
 use operators_tests::conformance;
+use operators_tests::dynamodb::DynamoBench;
 use operators_tests::stores::{AskedTwice, MemoryBench, SqliteBench, Wrapped};
 
 conformance!(
@@ -30,4 +31,16 @@ conformance!(
 conformance!(
     sqlite_asked_twice,
     Wrapped::new(SqliteBench::fresh(), AskedTwice::around),
+);
+
+conformance!(
+    dynamodb,
+    DynamoBench::fresh(),
+    skip a_process_that_ended_is_dead_at_once: "nothing but its lease shows that it ended",
+);
+
+conformance!(
+    dynamodb_asked_twice,
+    Wrapped::new(DynamoBench::fresh(), AskedTwice::around),
+    skip a_process_that_ended_is_dead_at_once: "nothing but its lease shows that it ended",
 );

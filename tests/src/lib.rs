@@ -1,6 +1,7 @@
 //! Proof: fixtures, fakes and the conformance suite, as a library that a store's author can use too.
 
 pub mod conformance;
+pub mod dynamodb;
 pub mod fakes;
 pub mod fixtures;
 pub mod history;
