@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use operators_kernel::DurableExec;
-use operators_seams::{MemoryStore, SqliteStore, SystemClock};
+use operators_seams::{MemoryStore, PgStore, SqliteStore, SystemClock};
 use tempfile::TempDir;
 
 use crate::options::{Options, Store};
@@ -91,12 +91,15 @@ impl Places {
 
 impl Place {
     /// Opens this project's store there.
-    #[expect(clippy::unused_async, reason = "the remote stores connect")]
     pub(crate) async fn open(&self) -> Result<Arc<dyn DurableExec>> {
         Ok(match self.store {
             Store::Memory => Arc::new(MemoryStore::new(Arc::new(SystemClock::new()))),
             Store::Sqlite => Arc::new(SqliteStore::open(Path::new(&self.name))?),
-            Store::Postgres | Store::Dynamodb => bail!("not there yet"),
+            Store::Postgres => Arc::new(PgStore::connect(&self.name).await?),
+            #[cfg(feature = "dynamodb")]
+            Store::Dynamodb => Arc::new(operators_seams::DynamoStore::connect(&self.name).await?),
+            #[cfg(not(feature = "dynamodb"))]
+            Store::Dynamodb => anyhow::bail!("built without DynamoDB; add --features dynamodb"),
         })
     }
 }
