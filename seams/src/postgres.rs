@@ -199,17 +199,20 @@ impl DurableExec for PgStore {
         tenant: &TenantId,
         settlements: Vec<Settlement>,
     ) -> Result<Vec<SettleAnswer>, StoreError> {
-        let mut waiting = Vec::with_capacity(settlements.len());
+        let mut items = Vec::with_capacity(settlements.len());
+        let mut are_common = Vec::with_capacity(settlements.len());
         for settlement in &settlements {
             let item = SettleItem::of(tenant, settlement).map_err(|trouble| self.sort(trouble))?;
-            let receivers = item.map(|item| {
+            are_common.push(item.is_some());
+            items.extend(item.map(|item| {
                 let weight = item.weight();
-                self.settlements.hand_over(vec![(item, weight)])
-            });
-            waiting.push(receivers.and_then(|mut receivers| receivers.pop()));
+                (item, weight)
+            }));
         }
+        let mut fast = self.settlements.hand_over(items).into_iter();
         let mut answers = Vec::with_capacity(settlements.len());
-        for (receiver, settlement) in waiting.into_iter().zip(settlements) {
+        for (is_common, settlement) in are_common.into_iter().zip(settlements) {
+            let receiver = is_common.then(|| fast.next()).flatten();
             let found = match receiver {
                 Some(receiver) => self.heard(receiver).await?,
                 None => None,

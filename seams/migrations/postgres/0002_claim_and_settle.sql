@@ -7,6 +7,8 @@
 -- one that somebody left open would take back what is acknowledged here.
 CREATE FUNCTION operators.enter(acked text) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
+  -- For row-level security, until the transaction ends: these functions speak for all tenants.
+  PERFORM set_config('operators.scope', 'store', true);
   IF transaction_timestamp() <> statement_timestamp() THEN
     RAISE EXCEPTION 'a transaction was left open' USING ERRCODE = 'active_sql_transaction';
   END IF;
@@ -45,7 +47,7 @@ RETURNS TABLE (item integer, answer text, its_generation integer, its_attempt in
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
-SET lock_timeout = '5s' SET operators.scope = 'store'
+SET lock_timeout = '5s'
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -192,7 +194,7 @@ RETURNS TABLE (item integer, answer text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
-SET lock_timeout = '5s' SET operators.scope = 'store'
+SET lock_timeout = '5s'
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -266,7 +268,7 @@ RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
-SET lock_timeout = '5s' SET operators.scope = 'store'
+SET lock_timeout = '5s'
 AS $$
 BEGIN
   PERFORM operators.enter(acked);

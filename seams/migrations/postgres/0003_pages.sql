@@ -2,21 +2,23 @@
 -- caller as JSON rows, and writes back what it decided. Locks are taken in the order session,
 -- entities (sorted), keys.
 
--- The records around one key or entity. Without an entity, the key's own is meant.
+-- The records around one key or entity. Without an entity, the key's own is meant. Of the queue
+-- only those that matter: whoever is first, and the one who asks.
 CREATE FUNCTION operators.page(acked text, whose text, which_entity text, which_key text,
-  who bigint, whose_place text)
+  who bigint, which_ticket bigint, whose_place text)
 RETURNS TABLE (kind text, doc text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off
-SET operators.scope = 'store'
 AS $$
 DECLARE
   an_entity text := which_entity;
   its_entity text;
   found_entity operators.entity;
   found_key operators.key;
+  first_waiter operators.waiter;
+  own_place operators.waiter;
 BEGIN
   PERFORM operators.enter(acked);
   PERFORM set_config('lock_timeout', '5s', true);
@@ -47,14 +49,20 @@ BEGIN
   IF who IS NULL THEN
     RETURN;
   END IF;
-  RETURN QUERY SELECT 'waiter', row_to_json(w)::text FROM operators.waiter w
-    WHERE w.tenant = whose AND w.entity_key = an_entity ORDER BY w.ticket;
-  RETURN QUERY SELECT 'place', w.ticket::text FROM operators.waiter w
-    WHERE w.tenant = whose AND w.entity_key = an_entity AND w.asker = whose_place;
+  SELECT * INTO first_waiter FROM operators.waiter w
+    WHERE w.tenant = whose AND w.entity_key = an_entity ORDER BY w.ticket LIMIT 1;
+  IF FOUND THEN
+    kind := 'waiter'; doc := row_to_json(first_waiter); RETURN NEXT;
+    SELECT * INTO own_place FROM operators.waiter w
+      WHERE w.tenant = whose AND w.entity_key = an_entity
+        AND (w.ticket = which_ticket OR w.asker = whose_place) ORDER BY w.ticket LIMIT 1;
+    IF FOUND THEN
+      kind := 'waiter'; doc := row_to_json(own_place); RETURN NEXT;
+      kind := 'place'; doc := own_place.ticket; RETURN NEXT;
+    END IF;
+  END IF;
   RETURN QUERY SELECT 'session', row_to_json(s)::text FROM operators.session s
-    WHERE s.session_id = who OR s.session_id = found_entity.holder
-      OR s.session_id IN (SELECT w.session_id FROM operators.waiter w
-        WHERE w.tenant = whose AND w.entity_key = an_entity);
+    WHERE s.session_id IN (who, found_entity.holder, first_waiter.session_id);
   kind := 'ticket';
   doc := nextval(pg_get_serial_sequence('operators.waiter', 'ticket'));
   RETURN NEXT;
@@ -68,7 +76,6 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off
-SET operators.scope = 'store'
 AS $$
 DECLARE
   one record;
@@ -111,7 +118,6 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off
-SET operators.scope = 'store'
 AS $$
 DECLARE
   one record;
@@ -169,7 +175,6 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off
-SET operators.scope = 'store'
 AS $$
 BEGIN
   PERFORM operators.enter(acked);
@@ -189,7 +194,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off
-SET lock_timeout = '5s' SET operators.scope = 'store'
+SET lock_timeout = '5s'
 AS $$
 BEGIN
   PERFORM operators.enter(acked);
@@ -224,7 +229,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off
-SET lock_timeout = '5s' SET operators.scope = 'store'
+SET lock_timeout = '5s'
 AS $$
 DECLARE
   now_us CONSTANT bigint := operators.enter(acked);
@@ -245,7 +250,7 @@ END $$;
 
 CREATE FUNCTION operators.redaction_key(acked text, whose text, fresh text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET operators.scope = 'store'
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   its_key text;
@@ -265,7 +270,7 @@ END $$;
 -- Which cluster answers, for a caller that remembers what it was told here; null if it may not know.
 CREATE FUNCTION operators.identity(acked text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET operators.scope = 'store'
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
   PERFORM operators.enter(acked);

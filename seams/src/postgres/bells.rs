@@ -147,7 +147,7 @@ async fn listen_once(
     // Ring once ourselves: only what is heard proves that anything is.
     let echo = listener.recv();
     let call = "SELECT pg_notify('operators', 'echo')";
-    if lines.run(call).await.is_err() {
+    if lines.run(call.to_owned()).await.is_err() {
         return Ok(());
     }
     match tokio::time::timeout(ECHO_MAX, echo).await {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use operators_kernel::life::{Application, Phase};
 use operators_kernel::{
-    AttemptMark, Claim, ClaimAnswer, Clearance, Ending, Fence, Original, Receipt, SettleAnswer,
-    SettledOutcome, Settlement, TenantId,
+    AttemptMark, Claim, ClaimAnswer, Clearance, Ending, Fence, Original, Proposal, Receipt,
+    SettleAnswer, SettledOutcome, Settlement, TenantId,
 };
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -13,7 +13,7 @@ use sqlx::postgres::PgRow;
 use super::lines::Lines;
 use super::pieces::{self, Pieces};
 use super::rows::{canonical, from_json, to_json};
-use super::text::{Call, Column, Unsendable};
+use super::text::{Call, Value};
 use super::trouble::Trouble;
 
 /// What a fast statement says about one item: the answer, or that it has to be decided under locks.
@@ -56,54 +56,35 @@ impl ClaimItem {
         )
     }
 
-    fn fill(&self, columns: &mut [Column; 19]) -> Result<(), Unsendable> {
-        let [
-            tenants,
-            entities,
-            keys,
-            sessions,
-            fingerprints,
-            effects,
-            on_unknowns,
-            spans,
-            revisions,
-            receipt_ids,
-            proposals,
-            stamps,
-            duplicates @ ..,
-        ] = columns;
-        let [first, second, third, last, refusals @ ..] = duplicates;
+    /// In the order of the function's arguments.
+    fn values(&self) -> [Value<'_>; 19] {
         let claim = &self.claim;
-        tenants.push(self.tenant.as_str())?;
-        entities.push(claim.proposal.entity_key.as_str())?;
-        keys.push(claim.proposal.idempotency_key.as_str())?;
-        sessions.push_number(signed(claim.session.0));
-        fingerprints.push(&claim.fingerprint.0)?;
-        effects.push(&self.effect)?;
-        on_unknowns.push(&self.on_unknown)?;
-        spans.push_number(span_us(claim));
-        match claim.proposal.revision {
-            Some(revision) => revisions.push_number(signed(revision)),
-            None => revisions.push_null(),
-        }
-        receipt_ids.push(&claim.proposal.receipt_id)?;
-        proposals.push(&self.proposal)?;
-        stamps.push_number(claim.at.as_micros());
-        for (column, piece) in [first, second, third, last]
-            .into_iter()
-            .zip(&self.duplicate.0)
-        {
-            column.push(piece)?;
-        }
-        match &self.refusal {
-            Some(pieces) => {
-                for (column, piece) in refusals.iter_mut().zip(&pieces.0) {
-                    column.push(piece)?;
-                }
-            }
-            None => refusals.iter_mut().for_each(Column::push_null),
-        }
-        Ok(())
+        let Pieces([first, second, third, last]) = &self.duplicate;
+        let refusal = match &self.refusal {
+            Some(Pieces(pieces)) => pieces.each_ref().map(|piece| Value::Text(piece)),
+            None => [Value::Null; 3],
+        };
+        [
+            Value::Text(self.tenant.as_str()),
+            Value::Text(claim.proposal.entity_key.as_str()),
+            Value::Text(claim.proposal.idempotency_key.as_str()),
+            Value::Number(signed(claim.session.0)),
+            Value::Text(&claim.fingerprint.0),
+            Value::Text(&self.effect),
+            Value::Text(&self.on_unknown),
+            Value::Number(span_us(claim)),
+            revision(&claim.proposal),
+            Value::Text(&claim.proposal.receipt_id),
+            Value::Text(&self.proposal),
+            Value::Number(claim.at.as_micros()),
+            Value::Text(first),
+            Value::Text(second),
+            Value::Text(third),
+            Value::Text(last),
+            refusal[0],
+            refusal[1],
+            refusal[2],
+        ]
     }
 
     fn answer(&self, row: &PgRow) -> Fast<ClaimAnswer> {
@@ -144,8 +125,7 @@ impl ClaimItem {
 pub(super) async fn claim(lines: Arc<Lines>, items: Vec<ClaimItem>) -> Vec<Fast<ClaimAnswer>> {
     // In one order for all batches; `sort_by` keeps arrivals on one entity in theirs.
     let order = sorted(&items, |a, b| a.place().cmp(&b.place()));
-    let build = |columns: &mut [Column; 19], item: &ClaimItem| item.fill(columns);
-    let rows = run(&lines, "claim", &items, &order, build).await;
+    let rows = run(&lines, "claim", &items, &order, ClaimItem::values).await;
     let answers = deal(&items, &order, rows, ClaimItem::answer);
     let ended = |answer: &Fast<ClaimAnswer>| {
         matches!(
@@ -223,42 +203,24 @@ impl SettleItem {
         )
     }
 
-    fn fill(&self, columns: &mut [Column; 13]) -> Result<(), Unsendable> {
-        let [
-            tenants,
-            entities,
-            keys,
-            sessions,
-            fences,
-            generations,
-            attempts,
-            receipt_ids,
-            phases,
-            revisions,
-            applications,
-            stamps,
-            bodies,
-        ] = columns;
+    /// In the order of the function's arguments.
+    fn values(&self) -> [Value<'_>; 13] {
         let Settlement { mark, proposal, .. } = &self.settlement;
-        tenants.push(self.tenant.as_str())?;
-        entities.push(proposal.entity_key.as_str())?;
-        keys.push(proposal.idempotency_key.as_str())?;
-        sessions.push_number(signed(self.settlement.session.0));
-        fences.push_number(signed(mark.fence.map_or(0, |fence| fence.0)));
-        generations.push_number(i64::from(mark.generation));
-        attempts.push_number(i64::from(mark.attempt));
-        receipt_ids.push(&proposal.receipt_id)?;
-        phases.push(self.phase.as_str())?;
-        match proposal.revision {
-            Some(revision) => revisions.push_number(signed(revision)),
-            None => revisions.push_null(),
-        }
-        match &self.application {
-            Some(text) => applications.push(text)?,
-            None => applications.push_null(),
-        }
-        stamps.push_number(self.settlement.at.as_micros());
-        bodies.push(&self.body)
+        [
+            Value::Text(self.tenant.as_str()),
+            Value::Text(proposal.entity_key.as_str()),
+            Value::Text(proposal.idempotency_key.as_str()),
+            Value::Number(signed(self.settlement.session.0)),
+            Value::Number(signed(mark.fence.map_or(0, |fence| fence.0))),
+            Value::Number(i64::from(mark.generation)),
+            Value::Number(i64::from(mark.attempt)),
+            Value::Text(&proposal.receipt_id),
+            Value::Text(self.phase.as_str()),
+            revision(proposal),
+            self.application.as_deref().map_or(Value::Null, Value::Text),
+            Value::Number(self.settlement.at.as_micros()),
+            Value::Text(&self.body),
+        ]
     }
 
     fn answer(&self, row: &PgRow) -> Fast<SettleAnswer> {
@@ -283,8 +245,7 @@ impl SettleItem {
 /// Settles a batch; the answers come in the order of the items.
 pub(super) async fn settle(lines: Arc<Lines>, items: Vec<SettleItem>) -> Vec<Fast<SettleAnswer>> {
     let order = sorted(&items, |a, b| a.place().cmp(&b.place()));
-    let build = |columns: &mut [Column; 13], item: &SettleItem| item.fill(columns);
-    let rows = run(&lines, "settle", &items, &order, build).await;
+    let rows = run(&lines, "settle", &items, &order, SettleItem::values).await;
     let answers = deal(&items, &order, rows, SettleItem::answer);
     let told = items
         .iter()
@@ -313,25 +274,27 @@ impl RecordItem {
         self.body.len()
     }
 
-    fn fill(&self, columns: &mut [Column; 5]) -> Result<(), Unsendable> {
-        let [tenants, keys, receipt_ids, stamps, bodies] = columns;
-        tenants.push(self.receipt.tenant_id.as_str())?;
-        keys.push(self.receipt.idempotency_key.as_str())?;
-        receipt_ids.push(&self.receipt.receipt_id)?;
-        stamps.push_number(self.receipt.settled_at.as_micros());
-        bodies.push(&self.body)
+    /// In the order of the function's arguments.
+    fn values(&self) -> [Value<'_>; 5] {
+        [
+            Value::Text(self.receipt.tenant_id.as_str()),
+            Value::Text(self.receipt.idempotency_key.as_str()),
+            Value::Text(&self.receipt.receipt_id),
+            Value::Number(self.receipt.settled_at.as_micros()),
+            Value::Text(&self.body),
+        ]
     }
 }
 
 /// Writes a batch of receipts.
 pub(super) async fn record(lines: Arc<Lines>, items: Vec<RecordItem>) -> Vec<Result<(), Trouble>> {
     let order = sorted(&items, |_, _| std::cmp::Ordering::Equal);
-    let build = |columns: &mut [Column; 5], item: &RecordItem| item.fill(columns);
-    let written = run(&lines, "record", &items, &order, build).await;
+    let written = run(&lines, "record", &items, &order, RecordItem::values).await;
     if let (Ok(_), Some(item)) = (&written, items.last()) {
         lines.note_acked(&item.receipt.receipt_id);
     }
-    items.iter().map(|_| written.clone().map(drop)).collect()
+    let written = written.map(drop);
+    items.iter().map(|_| written.clone()).collect()
 }
 
 fn sorted<I>(items: &[I], compare: impl Fn(&I, &I) -> std::cmp::Ordering) -> Vec<usize> {
@@ -340,22 +303,26 @@ fn sorted<I>(items: &[I], compare: impl Fn(&I, &I) -> std::cmp::Ordering) -> Vec
     order.into_iter().map(|(number, _)| number).collect()
 }
 
-async fn run<I, const N: usize>(
+async fn run<'a, I, const N: usize>(
     lines: &Arc<Lines>,
     function: &str,
-    items: &[I],
+    items: &'a [I],
     order: &[usize],
-    build: impl Fn(&mut [Column; N], &I) -> Result<(), Unsendable>,
-) -> Result<Arc<Vec<PgRow>>, Trouble> {
-    let statement = {
-        let mut columns: [Column; N] = std::array::from_fn(|_| Column::default());
-        for item in order.iter().filter_map(|number| items.get(*number)) {
-            build(&mut columns, item)?;
-        }
-        let call = Call::of(function).text(&lines.last_acked());
-        columns.iter().fold(call, Call::column).finish()?
-    };
-    lines.run(&statement).await.map(Arc::new)
+    values: impl Fn(&'a I) -> [Value<'a>; N],
+) -> Result<Vec<PgRow>, Trouble> {
+    let rows: Vec<[Value<'a>; N]> = order
+        .iter()
+        .filter_map(|number| items.get(*number))
+        .map(values)
+        .collect();
+    let weight: usize = rows.iter().flatten().map(Value::weight).sum();
+    // A sixteenth for what is quoted.
+    let mut call = Call::sized(function, weight + weight / 16 + 512).text(&lines.last_acked());
+    for column in 0..N {
+        let values = rows.iter().filter_map(|row| row.get(column).copied());
+        call = call.column(values);
+    }
+    lines.run(call.finish()?).await
 }
 
 /// Gives each item its row's answer. Where the whole statement failed and may be tried again, each
@@ -363,7 +330,7 @@ async fn run<I, const N: usize>(
 fn deal<I, T>(
     items: &[I],
     order: &[usize],
-    rows: Result<Arc<Vec<PgRow>>, Trouble>,
+    rows: Result<Vec<PgRow>, Trouble>,
     answer: impl Fn(&I, &PgRow) -> Fast<T>,
 ) -> Vec<Fast<T>> {
     let rows = match rows {
@@ -385,6 +352,11 @@ fn span_us(claim: &Claim) -> i64 {
     const SPAN_MAX: i64 = i64::MAX / 4;
     let span = claim.deadline.saturating_add(claim.max_land);
     i64::try_from(span.as_micros()).map_or(SPAN_MAX, |span| span.min(SPAN_MAX))
+}
+
+fn revision(proposal: &Proposal) -> Value<'static> {
+    let number = proposal.revision.map(signed);
+    number.map_or(Value::Null, Value::Number)
 }
 
 fn signed(number: u64) -> i64 {

@@ -31,7 +31,7 @@ async fn look(
         .text(entity.map_or(NO_ENTITY, EntityKey::as_str))
         .text(key.as_str())
         .finish()?;
-    let loaded = Loaded::read(&lines.run(&statement).await?)?;
+    let loaded = Loaded::read(&lines.run(statement).await?)?;
     Ok(Glimpse {
         now: loaded.now,
         key: loaded.keys.into_iter().next(),
@@ -44,7 +44,7 @@ async fn doubts(
     tenant: &TenantId,
 ) -> Result<(Vec<KeyRecord>, StoreTime), Trouble> {
     let statement = Call::of("doubts").text(tenant.as_str()).finish()?;
-    let loaded = Loaded::read(&lines.run(&statement).await?)?;
+    let loaded = Loaded::read(&lines.run(statement).await?)?;
     Ok((loaded.keys, loaded.now))
 }
 
@@ -98,7 +98,7 @@ async fn receipts(
             .number_or_null(filter.until.map(operators_kernel::Timestamp::as_micros))
             .text(&fragments)
             .finish()?;
-        let rows = lines.run(&statement).await?;
+        let rows = lines.run(statement).await?;
         for row in &rows {
             let sequence = u64::try_from(row.try_get::<i64, _>(0)?).unwrap_or(0);
             let receipt: Receipt = from_json("a receipt", row.try_get(1)?)?;
@@ -126,7 +126,7 @@ async fn check(lines: &Arc<Lines>) -> Result<Vec<String>, Trouble> {
     }
     let mut said = Vec::new();
     for statement in statements {
-        for row in lines.run(&statement).await? {
+        for row in lines.run(statement).await? {
             said.push(row.try_get(0)?);
         }
     }

@@ -89,11 +89,15 @@ impl Lines {
 
     /// Runs one statement that stands for itself: on a fresh connection if the one at hand turns
     /// out to be broken, again if the server asks for that.
-    pub(super) async fn run(self: &Arc<Self>, statement: &str) -> Result<Vec<PgRow>, Trouble> {
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        statement: impl Into<Arc<String>>,
+    ) -> Result<Vec<PgRow>, Trouble> {
+        let statement = statement.into();
         let mut tries = Tries::new();
         loop {
             let mut line = self.take().await?;
-            match line.rows(statement.to_owned()).await {
+            match line.rows(Arc::clone(&statement)).await {
                 Ok(rows) => {
                     line.give_back();
                     return Ok(rows);
@@ -162,8 +166,11 @@ impl Lines {
 impl Line {
     /// Sends a text and collects the rows of its last statements. An error leaves the line fit for
     /// nothing but being dropped.
-    pub(super) async fn rows(&mut self, text: String) -> Result<Vec<PgRow>, Trouble> {
-        let answer = sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(&mut self.connection);
+    pub(super) async fn rows(
+        &mut self,
+        text: impl Into<Arc<String>>,
+    ) -> Result<Vec<PgRow>, Trouble> {
+        let answer = sqlx::raw_sql(AssertSqlSafe(text.into())).fetch_all(&mut self.connection);
         match tokio::time::timeout(PATIENCE, answer).await {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(error)) => match Trouble::from(error) {

@@ -26,6 +26,8 @@ struct Around<'a> {
     key: Option<&'a IdempotencyKey>,
     /// Whoever wants the turn.
     session: Option<SessionId>,
+    /// Its place in the queue, as far as it knows.
+    ticket: Option<Ticket>,
     /// The proposal that may have a place in the queue already.
     asker: Option<&'a str>,
 }
@@ -49,6 +51,7 @@ pub(super) async fn claim(
         entity: Some(&claim.proposal.entity_key),
         key: Some(&claim.proposal.idempotency_key),
         session: Some(claim.session),
+        ticket: claim.ticket,
         asker: Some(&claim.proposal.receipt_id),
     };
     decide(lines, around, |page, place| {
@@ -71,6 +74,7 @@ pub(super) async fn pass(
         entity: Some(entity),
         key: None,
         session: Some(session),
+        ticket,
         asker: None,
     };
     decide(lines, around, |page, _| {
@@ -119,6 +123,7 @@ fn around_key<'a>(tenant: &'a TenantId, key: &'a IdempotencyKey) -> Around<'a> {
         entity: None,
         key: Some(key),
         session: None,
+        ticket: None,
         asker: None,
     }
 }
@@ -197,6 +202,7 @@ async fn load(line: &mut Line, lines: &Lines, around: Around<'_>) -> Result<Load
         .text_or_null(around.entity.map(EntityKey::as_str))
         .text_or_null(around.key.map(IdempotencyKey::as_str))
         .number_or_null(session)
+        .number_or_null(around.ticket.map(|ticket| signed(ticket.0)))
         .text_or_null(around.asker)
         .finish()?;
     let rows = line.rows(format!("BEGIN; {statement}")).await?;

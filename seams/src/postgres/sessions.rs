@@ -30,7 +30,7 @@ pub(super) async fn open(
         .text(node)
         .number(lease_us)
         .finish()?;
-    let rows = lines.run(&statement).await?;
+    let rows = lines.run(statement).await?;
     let opened: i64 = only(&rows)?.try_get(0)?;
     Ok(SessionId(u64::try_from(opened).unwrap_or(0)))
 }
@@ -41,7 +41,7 @@ pub(super) async fn beat(lines: &Arc<Lines>, session: SessionId) -> Result<Beat,
         .text(&lines.all_acked())
         .number(signed(session.0))
         .finish()?;
-    let rows = lines.run(&statement).await?;
+    let rows = lines.run(statement).await?;
     let row = only(&rows)?;
     let (is_alive, lifeless): (bool, Option<&str>) = (row.try_get(0)?, row.try_get(1)?);
     for dead in lifeless
@@ -73,7 +73,7 @@ pub(super) async fn pass(
             .text(entity.as_str())
             .number(signed(session.0))
             .finish()?;
-        let rows = lines.run(&statement).await?;
+        let rows = lines.run(statement).await?;
         match only(&rows)?.try_get(0)? {
             "free" => return Ok(None),
             "dead" => return Err(Trouble::SessionDead(session)),
@@ -96,7 +96,7 @@ pub(super) async fn leave(
         .text(entity.as_str())
         .number(signed(ticket.0))
         .finish()?;
-    lines.run(&statement).await.map(drop)
+    lines.run(statement).await.map(drop)
 }
 
 /// The tenant's key: the one there, or `fresh` from now on.
@@ -110,7 +110,7 @@ pub(super) async fn redaction_key(
         .text(tenant.as_str())
         .text(&operators_kernel::json::hex(fresh.as_bytes()))
         .finish()?;
-    let rows = lines.run(&statement).await?;
+    let rows = lines.run(statement).await?;
     let hex: &str = only(&rows)?.try_get(0)?;
     let mut bytes = [0; 32];
     for (place, byte) in bytes.iter_mut().enumerate() {

@@ -13,38 +13,22 @@ const NULL: char = '\u{1e}';
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unsendable;
 
-/// The values of one argument for a whole batch.
-#[derive(Debug, Default, Clone)]
-pub(super) struct Column {
-    text: String,
-    has_some: bool,
+/// One value of a column.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Value<'a> {
+    Text(&'a str),
+    Number(i64),
+    Null,
 }
 
-impl Column {
-    pub(super) fn push(&mut self, value: &str) -> Result<(), Unsendable> {
-        if value.contains([BETWEEN, NULL]) {
-            return Err(Unsendable);
+impl Value<'_> {
+    /// About how many bytes it takes.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len() + 1,
+            Self::Number(_) => 12,
+            Self::Null => 2,
         }
-        self.next();
-        self.text.push_str(value);
-        Ok(())
-    }
-
-    pub(super) fn push_number(&mut self, number: i64) {
-        self.next();
-        self.text.push_str(&number.to_string());
-    }
-
-    pub(super) fn push_null(&mut self) {
-        self.next();
-        self.text.push(NULL);
-    }
-
-    fn next(&mut self) {
-        if self.has_some {
-            self.text.push(BETWEEN);
-        }
-        self.has_some = true;
     }
 }
 
@@ -58,8 +42,17 @@ pub(super) struct Call {
 
 impl Call {
     pub(super) fn of(function: &str) -> Self {
+        Self::sized(function, 256)
+    }
+
+    /// With room for what will weigh that much: a batch is written once, into one piece of memory.
+    pub(super) fn sized(function: &str, weight: usize) -> Self {
+        let mut text = String::with_capacity(weight);
+        text.push_str("SELECT * FROM operators.");
+        text.push_str(function);
+        text.push('(');
         Self {
-            text: format!("SELECT * FROM operators.{function}("),
+            text,
             is_first: true,
             is_sendable: true,
         }
@@ -67,7 +60,9 @@ impl Call {
 
     pub(super) fn text(mut self, value: &str) -> Self {
         self.separate();
-        self.is_sendable &= quote(&mut self.text, value);
+        self.text.push_str("E'");
+        self.is_sendable &= escape(&mut self.text, value, &[]);
+        self.text.push('\'');
         self
     }
 
@@ -78,8 +73,24 @@ impl Call {
         }
     }
 
-    pub(super) fn column(self, column: &Column) -> Self {
-        self.text(&column.text)
+    /// The values of one argument for a whole batch, as one text.
+    pub(super) fn column<'a>(mut self, values: impl Iterator<Item = Value<'a>>) -> Self {
+        self.separate();
+        self.text.push_str("E'");
+        for (place, value) in values.enumerate() {
+            if place > 0 {
+                self.text.push(BETWEEN);
+            }
+            match value {
+                Value::Text(text) => {
+                    self.is_sendable &= escape(&mut self.text, text, &[BETWEEN, NULL]);
+                }
+                Value::Number(number) => self.text.push_str(&number.to_string()),
+                Value::Null => self.text.push(NULL),
+            }
+        }
+        self.text.push('\'');
+        self
     }
 
     pub(super) fn number(mut self, number: i64) -> Self {
@@ -125,38 +136,35 @@ impl Call {
     }
 }
 
-/// Several values as one argument.
+/// Several values as one argument; those that cannot be sent are in no row either.
 pub(super) fn joined<'a>(values: impl Iterator<Item = &'a str>) -> String {
-    let mut column = Column::default();
-    for value in values {
-        if column.push(value).is_err() {
-            // What cannot be sent is in no receipt either.
-            column.push_null();
+    let mut text = String::new();
+    for value in values.filter(|value| !value.contains([BETWEEN, NULL])) {
+        if !text.is_empty() {
+            text.push(BETWEEN);
         }
+        text.push_str(value);
     }
-    column.text
+    text
 }
 
-/// Appends `value` as a literal that means the same under every setting of the server. False, with
-/// nothing that could be executed appended, if it holds a NUL, which no text of the server can.
-fn quote(text: &mut String, value: &str) -> bool {
-    if value.contains('\0') {
-        text.push_str("NULL");
-        return false;
-    }
-    text.reserve(value.len() + value.len() / 8 + 3);
-    text.push_str("E'");
+/// Appends `value` to a literal so that it means the same under every setting of the server. False
+/// if it holds a NUL, which no text of the server can, or a character that is `taken`; it is cut
+/// there, so that nothing but itself can ever be read from it.
+fn escape(text: &mut String, value: &str, taken: &[char]) -> bool {
     let mut rest = value;
-    while let Some(place) = rest.find(['\'', '\\']) {
+    let stops = |c: char| c < ' ' && (c == '\0' || taken.contains(&c)) || c == '\'' || c == '\\';
+    while let Some(place) = rest.find(stops) {
         let (before, after) = rest.split_at(place);
         text.push_str(before);
-        let mark = after.chars().next().unwrap_or('\'');
+        let Some(mark @ ('\'' | '\\')) = after.chars().next() else {
+            return false;
+        };
         text.push(mark);
         text.push(mark);
         rest = after.get(mark.len_utf8()..).unwrap_or("");
     }
     text.push_str(rest);
-    text.push('\'');
     true
 }
 
@@ -182,12 +190,15 @@ mod tests {
 
     #[test]
     fn a_column_keeps_its_values_apart() {
-        let mut column = Column::default();
-        column.push("a").expect("plain");
-        column.push_null();
-        column.push_number(7);
-        assert_eq!(column.text, "a\u{1f}\u{1e}\u{1f}7");
-        assert_eq!(column.push("b\u{1f}c"), Err(Unsendable));
-        assert_eq!(column.push("b\u{1e}c"), Err(Unsendable));
+        let column = |text| {
+            let values = [Value::Text(text), Value::Null, Value::Number(7)];
+            Call::of("f").column(values.into_iter()).finish()
+        };
+        let sent = column("a'").expect("sendable");
+        assert_eq!(sent, "SELECT * FROM operators.f(E'a''\u{1f}\u{1e}\u{1f}7')");
+        for taken in ["b\u{1f}c", "b\u{1e}c", "b\0c"] {
+            assert_eq!(column(taken), Err(Unsendable));
+        }
+        assert_eq!(joined(["a", "b\u{1f}", "c"].into_iter()), "a\u{1f}c");
     }
 }

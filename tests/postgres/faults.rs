@@ -1,0 +1,198 @@
+//! Answers that get lost, and connections that end, at any moment.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use operators_kernel::ClaimAnswer;
+use operators_kernel::life::Phase;
+use operators_tests::conformance::desk::{Desk, again, applied, ask};
+use operators_tests::postgres::run;
+use sqlx::Row;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::common::{End, database, desk, drive, settlement};
+
+/// A wire that can swallow answers: what was asked arrives, what is answered does not.
+#[derive(Debug, Clone)]
+struct Wire {
+    port: u16,
+    /// How many more answers are swallowed; each breaks its connection.
+    swallows: Arc<AtomicU32>,
+}
+
+impl Wire {
+    async fn to(server: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("a port").port();
+        let swallows = Arc::new(AtomicU32::new(0));
+        let wire = Self {
+            port,
+            swallows: Arc::clone(&swallows),
+        };
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (server, swallows) = (server.clone(), Arc::clone(&swallows));
+                tokio::spawn(async move {
+                    let server = TcpStream::connect(server).await.expect("the server");
+                    carry(client, server, swallows).await;
+                });
+            }
+        });
+        wire
+    }
+
+    fn swallow(&self, answers: u32) {
+        self.swallows.store(answers, Ordering::SeqCst);
+    }
+}
+
+async fn carry(client: TcpStream, server: TcpStream, swallows: Arc<AtomicU32>) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let asking = tokio::spawn(async move {
+        drop(tokio::io::copy(&mut from_client, &mut to_server).await);
+    });
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(read @ 1..) = from_server.read(&mut buffer).await {
+        let swallow = |left: u32| left.checked_sub(1);
+        if swallows
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, swallow)
+            .is_ok()
+        {
+            break;
+        }
+        if to_client.write_all(&buffer[..read]).await.is_err() {
+            break;
+        }
+    }
+    asking.abort();
+}
+
+fn through(url: &str, wire: &Wire) -> String {
+    let (before, after) = url.split_once("@127.0.0.1:").expect("a server of our own");
+    let rest = after.find('/').map_or("", |place| &after[place..]);
+    format!("{before}@127.0.0.1:{}{rest}", wire.port)
+}
+
+fn place(url: &str) -> String {
+    let after = url.split_once('@').expect("a user").1;
+    after.split('/').next().expect("a place").to_owned()
+}
+
+// Rule 8.3.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_asked_again_after_its_answer_was_lost_changes_nothing() {
+    let Some(database) = database().await else {
+        return;
+    };
+    if std::env::var_os("OPERATORS_TEST_POSTGRES_URL").is_some() {
+        return;
+    }
+    let url = database.url();
+    let wire = Wire::to(place(&url)).await;
+    let desk = desk(&through(&url, &wire)).await;
+    for round in 0..12_u32 {
+        // One lost answer is asked again by the store itself, more by its caller.
+        let lost = round % 3 + 1;
+        let claim = ask(&format!("e-{round}"), &format!("k-{round}"));
+        let mut asked = 0;
+        wire.swallow(lost);
+        let answer = loop {
+            asked += 1;
+            match desk.try_ask(&claim).await {
+                Ok(answer) => break answer,
+                Err(error) => assert!(error.is_retryable() && asked < 9, "{error}"),
+            }
+        };
+        let settlement = settlement(&desk, &claim, &answer).expect("granted");
+        assert_eq!(settlement.mark.attempt, 1, "one intent");
+
+        // Another proposal waits in line, and takes one place however often it asks.
+        wire.swallow(lost);
+        let other = ask(&format!("e-{round}"), &format!("other-{round}"));
+        let mut asked = 0;
+        let ticket = loop {
+            asked += 1;
+            match desk.try_ask(&other).await {
+                Ok(ClaimAnswer::Wait(ticket)) => break ticket,
+                Ok(other) => panic!("did not have to wait: {other:?}"),
+                Err(error) => assert!(error.is_retryable() && asked < 9, "{error}"),
+            }
+        };
+        let waiting = run(&url, "SELECT ticket FROM operators.waiter").await;
+        assert_eq!(waiting.len(), 1, "one place");
+        assert_eq!(u64::try_from(waiting[0].get::<i64, _>(0)), Ok(ticket.0));
+
+        wire.swallow(lost);
+        crate::common::settle(&desk, settlement)
+            .await
+            .expect("settles");
+        wire.swallow(0);
+        let mut other = other;
+        other.ticket = Some(ticket);
+        desk.run(&other, applied()).await;
+    }
+    assert_eq!(desk.trail().await.len(), 24, "one receipt a proposal");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_end_at_random_lose_nothing_and_double_nothing() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let url = database.url();
+    let desks: Vec<Desk> = [desk(&url).await, desk(&url).await].into();
+    let stop = Arc::new(AtomicBool::new(false));
+    let killer = {
+        let (url, stop) = (url.clone(), Arc::clone(&stop));
+        tokio::spawn(async move {
+            let mut ended = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                           WHERE datname = current_database() AND pid <> pg_backend_pid() \
+                           AND random() < 0.3";
+                ended += run(&url, sql).await[0].get::<i64, _>(0);
+                tokio::time::sleep(Duration::from_millis(15)).await;
+            }
+            ended
+        })
+    };
+    let callers: Vec<_> = (0..24_usize)
+        .map(|caller| {
+            let desk = desks[caller % desks.len()].clone();
+            tokio::spawn(async move {
+                for n in 0..25 {
+                    // Entities are shared, so some wait; keys are not.
+                    let claim = ask(&format!("e-{}", n % 9), &format!("k-{caller}-{n}"));
+                    assert_eq!(drive(&desk, &claim).await.expect("rides it out"), End::Ran);
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.expect("no panic");
+    }
+    stop.store(true, Ordering::Relaxed);
+    let ended = killer.await.expect("no panic");
+    assert!(ended > 20, "only {ended} connections ended");
+    let desk = desk(&url).await;
+    let trail = desk.trail().await;
+    assert_eq!(trail.len(), 600, "one receipt a proposal");
+    assert!(
+        trail
+            .iter()
+            .all(|receipt| receipt.ok && receipt.attempt == 1)
+    );
+    for (caller, n) in [(0, 0), (7, 13), (23, 24)] {
+        assert_eq!(
+            desk.key(&format!("k-{caller}-{n}")).await.phase,
+            Phase::Applied
+        );
+    }
+    let problems = desk.store.check().await.expect("checks");
+    assert!(problems.is_empty(), "{problems:?}");
+    desk.duplicate(&again(&ask("e-0", "k-0-0"))).await;
+    println!("600 actions, {ended} connections ended");
+}

@@ -1,0 +1,13 @@
+//! What the Postgres store promises besides the rules that every store keeps.
+
+mod common;
+mod durable;
+mod faults;
+mod flood;
+mod guards;
+mod opening;
+mod pgbouncer;
+mod receipts;
+mod rollback;
+mod statements;
+mod turns;

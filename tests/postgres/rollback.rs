@@ -1,0 +1,58 @@
+//! A store that forgot what it acknowledged is refused (R9).
+
+use operators_kernel::StoreError;
+use operators_tests::conformance::desk::{again, applied, ask};
+use operators_tests::postgres::{as_server, own_server};
+
+use crate::common::desk;
+
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    let copied = as_server("/bin/cp".as_ref())
+        .arg("-a")
+        .arg(from)
+        .arg(to)
+        .status();
+    assert!(copied.expect("cp").success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_restored_from_an_older_copy_is_refused() {
+    let Some(server) = own_server(&["fsync=off"]) else {
+        return;
+    };
+    let url = server.url("postgres");
+    let first = desk(&url).await;
+    first.run(&ask("e1", "k1"), applied()).await;
+    server.stop();
+    let (data, copied) = (server.data(), server.data().with_file_name("older"));
+    copy(&data, &copied);
+    server.wake().expect("starts");
+
+    // A restart alone is nothing: what was acknowledged is there.
+    first.duplicate(&again(&ask("e1", "k1"))).await;
+    first.run(&ask("e2", "k2"), applied()).await;
+    let fresh = desk(&url).await;
+    server.stop();
+    std::fs::remove_dir_all(&data).expect("removes");
+    copy(&copied, &data);
+    server.wake().expect("starts");
+
+    // `k2` is burned, and the store does not know: nothing more is done there.
+    for _ in 0..3 {
+        let error = first.try_ask(&ask("e2", "k2")).await.expect_err("refused");
+        assert!(matches!(error, StoreError::Unusable { .. }), "{error}");
+        assert!(error.to_string().contains("store rolled back"), "{error}");
+    }
+    let error = first
+        .store
+        .heartbeat(first.session)
+        .await
+        .expect_err("refused");
+    assert!(error.to_string().contains("store rolled back"), "{error}");
+    // A process that was told nothing here has nothing to miss; its session is gone, though.
+    let error = fresh
+        .try_ask(&ask("e3", "k3"))
+        .await
+        .expect_err("its session is gone");
+    assert!(matches!(error, StoreError::SessionDead { .. }), "{error}");
+}

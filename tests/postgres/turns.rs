@@ -1,0 +1,114 @@
+//! Turns between processes: bells, and what sessions leave behind.
+
+use std::time::{Duration, Instant};
+
+use operators_kernel::Beat;
+use operators_kernel::life::Phase;
+use operators_tests::conformance::desk::{applied, ask};
+use operators_tests::fixtures::entity;
+use operators_tests::postgres::run;
+
+use crate::common::{database, desk, desk_lasting};
+
+/// Whoever waits is woken by the settle itself, long before it would look again by the clock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settle_wakes_whoever_waits() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let url = database.url();
+    let (one, other) = (desk(&url).await, desk(&url).await);
+    let mut quickest = Duration::MAX;
+    for round in 0..12 {
+        let attempt = one.take(&ask("e", &format!("one-{round}"))).await;
+        let mut claim = ask("e", &format!("other-{round}"));
+        let ticket = other.queue(&claim).await;
+        let waiting = {
+            let other = other.clone();
+            // Asked for the eighth time, it would sleep for 400 ms.
+            tokio::spawn(async move {
+                other
+                    .store
+                    .wait(&other.tenant, &entity("e"), ticket, 8)
+                    .await;
+                Instant::now()
+            })
+        };
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        let settled = Instant::now();
+        one.end(&attempt, applied()).await;
+        let woken = waiting.await.expect("no panic");
+        if round > 0 {
+            quickest = quickest.min(woken.saturating_duration_since(settled));
+        }
+        claim.ticket = Some(ticket);
+        other.run(&claim, applied()).await;
+        if round == 0 {
+            // The first wait makes it listen.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+    assert!(
+        quickest < Duration::from_millis(100),
+        "woken after {quickest:?} at best"
+    );
+}
+
+/// A claim that was on its way while its session was buried leaves an intent that nobody watches;
+/// the next heartbeat, of whomever, makes a doubt of it (rule 4.3).
+#[tokio::test]
+async fn an_intent_that_came_after_its_sessions_death_becomes_a_doubt() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let url = database.url();
+    let (one, other) = (desk(&url).await, desk(&url).await);
+    one.take(&ask("e", "k")).await;
+    let sql = format!(
+        "UPDATE operators.session SET dead_at = 1 WHERE session_id = {}",
+        one.session
+    );
+    run(&url, &sql).await;
+    assert_eq!(other.key("k").await.phase, Phase::Intent);
+    let beat = other.store.heartbeat(other.session).await.expect("beats");
+    assert_eq!(beat, Beat::Alive);
+    assert_eq!(other.key("k").await.phase, Phase::InDoubt);
+    assert_eq!(other.trail().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_turn_held_by_the_dead_without_an_intent_is_given_up() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let url = database.url();
+    let one = desk(&url).await;
+    one.run(&ask("e", "k1"), applied()).await;
+    run(&url, "UPDATE operators.entity SET holder = 424242").await;
+    assert_eq!(one.store.check().await.expect("checks").len(), 1);
+    one.run(&ask("e", "k2"), applied()).await;
+    assert!(one.store.check().await.expect("checks").is_empty());
+}
+
+#[tokio::test]
+async fn a_lease_is_judged_by_the_servers_clock() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let url = database.url();
+    let brief = desk_lasting(&url, Duration::from_millis(300)).await;
+    let other = desk(&url).await;
+    brief.take(&ask("e", "k")).await;
+    for _ in 0..4 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let beat = brief.store.heartbeat(brief.session).await.expect("beats");
+        assert_eq!(beat, Beat::Alive);
+        other.store.heartbeat(other.session).await.expect("beats");
+    }
+    assert_eq!(other.key("k").await.phase, Phase::Intent);
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    other.store.heartbeat(other.session).await.expect("beats");
+    assert_eq!(other.key("k").await.phase, Phase::InDoubt);
+    let beat = brief.store.heartbeat(brief.session).await.expect("beats");
+    assert_eq!(beat, Beat::Dead);
+}

@@ -1,0 +1,477 @@
+//! Postgres for tests: a throw-away server, found on this machine or installed, and started.
+//!
+//! `OPERATORS_TEST_POSTGRES_URL` names one that runs already (a role that may create databases).
+//! Otherwise the newest of Debian's servers is started with a data folder of its own on a free port
+//! of the loopback, one per test binary, as a user that is not root. It dies with the test process,
+//! even when that is killed. Where none can be had, tests that need it are skipped aloud; with `CI`
+//! set they fail.
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use operators_kernel::DurableExec;
+use operators_seams::PgStore;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, Connection};
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+
+use crate::stores::Bench;
+
+/// Starts the server given; once nobody holds the other end of stdin, kills it and takes its folder
+/// away. `$1` is the folder.
+const GUARD: &str = r#"folder=$1; shift; "$@" </dev/null & server=$!; echo "$server"
+cat >/dev/null; kill -9 "$server" 2>/dev/null; wait "$server"; rm -rf "$folder""#;
+
+/// What a server needs to be quick where durability is not what is tested.
+const QUICK: &[&str] = &["fsync=off", "full_page_writes=off"];
+
+/// Where a server is; `None`, said aloud, if there is none to be had.
+pub fn url() -> Option<&'static str> {
+    static SERVER: OnceLock<Result<(String, Option<Server>), String>> = OnceLock::new();
+    let found = SERVER.get_or_init(|| {
+        if let Ok(url) = std::env::var("OPERATORS_TEST_POSTGRES_URL") {
+            return Ok((url, None));
+        }
+        let server = Server::start(QUICK)?;
+        Ok((server.url("postgres"), Some(server)))
+    });
+    match found {
+        Ok((url, _)) => Some(url),
+        Err(problem) => {
+            missing(problem);
+            None
+        }
+    }
+}
+
+/// A server of one test's own, with these settings; `None`, said aloud, if there is none to be had.
+pub fn own_server(settings: &[&str]) -> Option<Server> {
+    match Server::start(settings) {
+        Ok(server) => Some(server),
+        Err(problem) => {
+            missing(&problem);
+            None
+        }
+    }
+}
+
+fn missing(problem: &str) {
+    let in_ci = std::env::var_os("CI").is_some();
+    assert!(!in_ci, "no Postgres server: {problem}");
+    eprintln!("skipped: no Postgres server: {problem}");
+}
+
+/// A server in a folder of its own.
+#[derive(Debug)]
+pub struct Server {
+    programs: PathBuf,
+    folder: PathBuf,
+    port: u16,
+    settings: Vec<String>,
+    running: Mutex<Option<Running>>,
+}
+
+/// A started server. Closing `_stdin`, or dying, ends it.
+#[derive(Debug)]
+struct Running {
+    guard: Child,
+    server: i32,
+    _stdin: ChildStdin,
+}
+
+impl Server {
+    /// Makes a data folder and starts a server on it.
+    pub fn start(settings: &[&str]) -> Result<Self, String> {
+        let programs = programs()?;
+        let folder = TempDir::new().map_err(in_words)?.keep();
+        give_away(&folder)?;
+        let data = folder.join("data");
+        let made = as_server(&programs.join("initdb"))
+            .args(["-N", "-U", "postgres", "--auth=trust", "-E", "UTF8"])
+            .args(["--locale=C", "-D"])
+            .arg(&data)
+            .output()
+            .map_err(in_words)?;
+        if !made.status.success() {
+            return Err(String::from_utf8_lossy(&made.stderr).into_owned());
+        }
+        // Somebody may take the port between our look and the server's start.
+        for _ in 0..3 {
+            let server = Self {
+                programs: programs.clone(),
+                folder: folder.clone(),
+                port: free_port()?,
+                settings: settings.iter().map(|&s| s.to_owned()).collect(),
+                running: Mutex::new(None),
+            };
+            if server.wake().is_ok() {
+                return Ok(server);
+            }
+        }
+        Err("it does not answer".to_owned())
+    }
+
+    /// The address of a database on it.
+    pub fn url(&self, database: &str) -> String {
+        let port = self.port;
+        let unsafe_fsync = if self.settings.iter().any(|s| s == "fsync=off") {
+            "?allow_unsafe_fsync=for-tests"
+        } else {
+            ""
+        };
+        format!("postgres://postgres@127.0.0.1:{port}/{database}{unsafe_fsync}")
+    }
+
+    /// Its port on the loopback.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its data folder.
+    pub fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    /// Starts it, and waits until it answers.
+    pub fn wake(&self) -> Result<(), String> {
+        let mut command = Command::new("sh");
+        command.args(["-c", GUARD, "guard"]).arg(&self.folder);
+        // The guard stays as it is and keeps the right to kill.
+        let server = as_server(&self.programs.join("postgres"));
+        command.arg(server.get_program()).args(server.get_args());
+        command.arg("-D").arg(self.data());
+        command.args(["-p", &self.port.to_string()]);
+        for setting in [
+            "listen_addresses=127.0.0.1",
+            "unix_socket_directories=",
+            "max_connections=400",
+            "shared_buffers=64MB",
+            "logging_collector=off",
+        ] {
+            command.args(["-c", setting]);
+        }
+        for setting in &self.settings {
+            command.args(["-c", setting]);
+        }
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.folder.join("log"))
+            .map_err(in_words)?;
+        let mut guard = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .map_err(in_words)?;
+        let stdin = guard.stdin.take().ok_or("no pipe to be had")?;
+        let server = read_line(guard.stdout.take().ok_or("no pipe to be had")?)?;
+        let running = Running {
+            guard,
+            server: server.parse().map_err(|_| "the guard did not start")?,
+            _stdin: stdin,
+        };
+        *self.running.lock().expect("the lock") = Some(running);
+        self.wait_until_ready()
+    }
+
+    fn wait_until_ready(&self) -> Result<(), String> {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(30) {
+            let ready = Command::new(self.programs.join("pg_isready"))
+                .args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()])
+                .status()
+                .map_err(in_words)?;
+            if ready.success() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.kill();
+        Err(format!("it does not answer: {}", self.log()))
+    }
+
+    /// Kills it as a power cut would, as far as processes go, and waits for its end.
+    pub fn kill(&self) {
+        let Some(mut running) = self.running.lock().expect("the lock").take() else {
+            return;
+        };
+        // The guard first, or it would take the folder away.
+        drop(running.guard.kill());
+        drop(running.guard.wait());
+        let server = nix::unistd::Pid::from_raw(running.server);
+        if nix::sys::signal::kill(server, nix::sys::signal::SIGKILL).is_err() {
+            // It ended by itself.
+        }
+        // Its children see that it is gone and end by themselves; until then the folder is in use.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(10) && self.has_children(running.server) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        drop(std::fs::remove_file(self.data().join("postmaster.pid")));
+    }
+
+    /// Whether a process still works in the data folder.
+    fn has_children(&self, server: i32) -> bool {
+        let folder = self.data();
+        let Ok(processes) = std::fs::read_dir("/proc") else {
+            return false;
+        };
+        processes.flatten().any(|process| {
+            let is_it = process.file_name().to_string_lossy() == server.to_string();
+            let works_there =
+                std::fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == folder);
+            // What is killed but not yet waited for has no folder any more.
+            works_there && !is_it
+        })
+    }
+
+    /// Stops it in good order, so that its folder can be copied.
+    pub fn stop(&self) {
+        let stopped = as_server(&self.programs.join("pg_ctl"))
+            .args(["stop", "-s", "-w", "-m", "fast", "-D"])
+            .arg(self.data())
+            .status();
+        assert!(stopped.expect("pg_ctl").success(), "stops");
+        self.kill();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        drop(std::fs::remove_dir_all(&self.folder));
+    }
+}
+
+fn in_words(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn free_port() -> Result<u16, String> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(in_words)?;
+    Ok(listener.local_addr().map_err(in_words)?.port())
+}
+
+fn read_line(mut from: impl Read) -> Result<String, String> {
+    let mut line = String::new();
+    let mut byte = [0];
+    while from.read(&mut byte).map_err(in_words)? == 1 && byte != *b"\n" {
+        line.push(char::from(byte[0]));
+    }
+    Ok(line)
+}
+
+/// The folder of the newest server's programs, installed if that can be done.
+pub fn programs() -> Result<PathBuf, String> {
+    if let Some(found) = find_programs() {
+        return Ok(found);
+    }
+    if !nix::unistd::geteuid().is_root() {
+        return Err("no /usr/lib/postgresql; install Debian's `postgresql`".to_owned());
+    }
+    static INSTALLED: OnceLock<()> = OnceLock::new();
+    INSTALLED.get_or_init(|| install("postgresql"));
+    find_programs().ok_or_else(|| "`apt-get install postgresql` did not help".to_owned())
+}
+
+/// Asks Debian for a package, once; whether it came shows by itself.
+pub fn install(package: &str) {
+    eprintln!("installing {package}");
+    drop(
+        Command::new("apt-get")
+            .args(["install", "-y", "-q", "--no-install-recommends", package])
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdout(Stdio::null())
+            .status(),
+    );
+}
+
+fn find_programs() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
+    let mut found: Vec<(u32, PathBuf)> = versions
+        .flatten()
+        .filter_map(|entry| {
+            let version = entry.file_name().to_str()?.parse().ok()?;
+            Some((version, entry.path().join("bin")))
+        })
+        .filter(|(_, programs)| programs.join("initdb").exists())
+        .collect();
+    found.sort();
+    found.pop().map(|(_, programs)| programs)
+}
+
+/// The server refuses to run as root: then it runs as `postgres`, or as `nobody`.
+fn server_user() -> Option<nix::unistd::User> {
+    if !nix::unistd::geteuid().is_root() {
+        return None;
+    }
+    ["postgres", "nobody"]
+        .iter()
+        .find_map(|name| nix::unistd::User::from_name(name).ok().flatten())
+}
+
+fn give_away(folder: &Path) -> Result<(), String> {
+    match server_user() {
+        Some(user) => chown(folder, Some(user.uid.as_raw()), Some(user.gid.as_raw())),
+        None => Ok(()),
+    }
+    .map_err(in_words)
+}
+
+/// A program as the server's user.
+pub fn as_server(program: &Path) -> Command {
+    let Some(user) = server_user() else {
+        return Command::new(program);
+    };
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--reuid={}", user.uid));
+    command.arg(format!("--regid={}", user.gid));
+    command.arg("--clear-groups").arg(program);
+    command
+}
+
+/// A connection to look around with.
+pub async fn connect(url: &str) -> PgConnection {
+    let place = url.split('?').next().unwrap_or(url);
+    let options = PgConnectOptions::from_str(place).expect("a URL");
+    let connected = PgConnection::connect_with(&options).await;
+    connected.expect("connects")
+}
+
+/// Runs SQL on a connection of its own.
+pub async fn run(url: &str, sql: &str) -> Vec<PgRow> {
+    let mut connection = connect(url).await;
+    let rows = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
+        .fetch_all(&mut connection)
+        .await;
+    rows.unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+/// The address of another database of the same server.
+pub fn database_of(url: &str, database: &str) -> String {
+    let (place, query) = url.split_once('?').map_or((url, ""), |(p, q)| (p, q));
+    let server = place.rsplit_once('/').map_or(place, |(server, _)| server);
+    let mark = if query.is_empty() { "" } else { "?" };
+    format!("{server}/{database}{mark}{query}")
+}
+
+/// A fresh database on a server, taken away with this value.
+#[derive(Debug)]
+pub struct Database {
+    server: String,
+    name: String,
+}
+
+impl Database {
+    /// Makes one on the server behind `url`.
+    pub async fn fresh(url: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("operators_test_{}_{count}", std::process::id());
+        let sql = format!(
+            "CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'"
+        );
+        run(url, &sql).await;
+        Self {
+            server: url.to_owned(),
+            name,
+        }
+    }
+
+    /// Its address.
+    pub fn url(&self) -> String {
+        database_of(&self.server, &self.name)
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let (server, name) = (self.server.clone(), self.name.clone());
+        // A runtime of its own: the test's may be the one that is ending.
+        let dropping = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(async {
+                let place = server.split('?').next().unwrap_or(&server);
+                let options = PgConnectOptions::from_str(place).expect("a URL");
+                if let Ok(mut connection) = PgConnection::connect_with(&options).await {
+                    let sql = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
+                    drop(
+                        sqlx::raw_sql(AssertSqlSafe(sql))
+                            .execute(&mut connection)
+                            .await,
+                    );
+                }
+            });
+        });
+        drop(dropping.join());
+    }
+}
+
+/// A database of its own; every handle has connections of its own, as another process would.
+#[derive(Debug)]
+pub struct PgBench {
+    server: Option<&'static str>,
+    database: OnceCell<Database>,
+}
+
+impl PgBench {
+    /// A database to be made on first use.
+    pub fn fresh() -> Self {
+        Self {
+            server: url(),
+            database: OnceCell::new(),
+        }
+    }
+
+    /// Its address.
+    pub async fn url(&self) -> String {
+        let server = self.server.expect("a server");
+        let database = self.database.get_or_init(|| Database::fresh(server));
+        database.await.url()
+    }
+
+    /// A handle of its own type.
+    pub async fn store(&self) -> PgStore {
+        let connected = PgStore::connect(&self.url().await).await;
+        connected.expect("connects")
+    }
+}
+
+#[async_trait]
+impl Bench for PgBench {
+    fn missing(&self) -> Option<&str> {
+        self.server
+            .is_none()
+            .then_some("there is no Postgres server")
+    }
+
+    async fn open(&self) -> Arc<dyn DurableExec> {
+        Arc::new(self.store().await)
+    }
+
+    fn unit(&self) -> Duration {
+        Duration::from_millis(250)
+    }
+
+    async fn wait(&self, span: Duration) {
+        tokio::time::sleep(span).await;
+    }
+}
