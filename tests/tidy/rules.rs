@@ -24,7 +24,7 @@ fn citations() -> BTreeMap<String, String> {
             if path.ends_with("tidy/rules.rs") {
                 continue;
             }
-            for line in read(&path).lines() {
+            for line in read(&path).to_lowercase().lines() {
                 for (start, word) in line.match_indices("rule") {
                     let rest = line[start + word.len()..].trim_start_matches('s');
                     for number in numbers(rest) {
@@ -41,7 +41,7 @@ fn citations() -> BTreeMap<String, String> {
 fn numbers(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for word in text
-        .split([' ', ',', ';', ':', ')', '(', '/'])
+        .split([' ', ',', ';', ':', ')', '(', '/', '–'])
         .filter(|word| !word.is_empty())
     {
         let word = word.trim_end_matches('.');
