@@ -14,6 +14,10 @@ use tokio::sync::oneshot;
 
 /// How much goes into one batch, and how many batches go out at once.
 #[derive(Debug, Clone, Copy)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "each is a bound, and says so last"
+)]
 pub(crate) struct Limits {
     /// Items in one batch: bounds how long the first of them waits for the last.
     pub(crate) items_max: usize,
@@ -235,7 +239,7 @@ mod tests {
     async fn no_item_is_left_behind_and_a_panic_costs_one_batch() {
         static RUNS: AtomicUsize = AtomicUsize::new(0);
         let batcher: Batcher<u32, u32> = Batcher::new(limits(2), |items| async move {
-            assert!(!(RUNS.fetch_add(1, Ordering::SeqCst) == 0), "on purpose");
+            assert!(RUNS.fetch_add(1, Ordering::SeqCst) != 0, "on purpose");
             tokio::task::yield_now().await;
             items
         });

@@ -33,8 +33,8 @@ pub struct MemoryStore {
 #[derive(Debug)]
 struct Records {
     page: Page,
-    // Boxed: a growing list of them moves pointers, not receipts.
-    receipts: HashMap<TenantId, Vec<Box<LedgerEntry>>>,
+    // Shared: a growing list of them moves pointers, not receipts.
+    receipts: HashMap<TenantId, Vec<Arc<LedgerEntry>>>,
     receipt_ids: HashSet<String>,
     redaction_keys: HashMap<TenantId, RedactionKey>,
     sessions_opened: u64,
@@ -105,7 +105,7 @@ impl Records {
             }
             self.receipts_written += 1;
             let trail = self.receipts.entry(receipt.tenant_id.clone()).or_default();
-            trail.push(Box::new(LedgerEntry {
+            trail.push(Arc::new(LedgerEntry {
                 sequence: self.receipts_written,
                 receipt,
             }));
@@ -293,8 +293,8 @@ impl Ledger for MemoryStore {
         let Some(trail) = records.receipts.get(tenant) else {
             return Ok(Vec::new());
         };
-        let admitted = |entry: &&Box<LedgerEntry>| filter.admits(&entry.receipt);
-        let found: Vec<&Box<LedgerEntry>> = match cursor {
+        let admitted = |entry: &&Arc<LedgerEntry>| filter.admits(&entry.receipt);
+        let found: Vec<&Arc<LedgerEntry>> = match cursor {
             Cursor::After(start) => trail
                 .iter()
                 .filter(|entry| entry.sequence > start)

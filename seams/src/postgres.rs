@@ -217,15 +217,12 @@ impl DurableExec for PgStore {
                 Some(receiver) => self.heard(receiver).await?,
                 None => None,
             };
-            answers.push(match found {
-                Some(answer) => answer,
-                None => {
-                    let tenant = tenant.clone();
-                    self.owned(
-                        |lines| async move { pages::settle(&lines, &tenant, &settlement).await },
-                    )
+            answers.push(if let Some(answer) = found {
+                answer
+            } else {
+                let tenant = tenant.clone();
+                self.owned(|lines| async move { pages::settle(&lines, &tenant, &settlement).await })
                     .await?
-                }
             });
         }
         Ok(answers)

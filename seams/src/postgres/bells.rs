@@ -151,17 +151,17 @@ async fn listen_once(
         return Ok(());
     }
     match tokio::time::timeout(ECHO_MAX, echo).await {
-        Ok(heard) => drop(heard?),
+        Ok(notice) => drop(notice?),
         Err(_) => return Ok(()),
     }
     hears.store(true, Ordering::Relaxed);
     // Whatever was rung before may have been missed: everybody looks once.
     loop {
         // `None` after the connection broke and was made again; what was rung meanwhile is lost.
-        let Some(heard) = listener.try_recv().await? else {
+        let Some(notice) = listener.try_recv().await? else {
             return Ok(());
         };
-        if let Ok(ticket) = heard.payload().parse() {
+        if let Ok(ticket) = notice.payload().parse() {
             // Nobody may be waiting.
             drop(rung.send(ticket));
         }

@@ -62,12 +62,9 @@ impl Lines {
     pub(super) async fn take(self: &Arc<Self>) -> Result<Line, Trouble> {
         self.check()?;
         let permit = Arc::clone(&self.permits).acquire_owned();
-        let permit = match tokio::time::timeout(PATIENCE, permit).await {
-            Ok(Ok(permit)) => permit,
-            Ok(Err(_)) | Err(_) => {
-                let problem = "all its connections were busy for 10 s".to_owned();
-                return Err(Trouble::Unavailable(problem));
-            }
+        let Ok(Ok(permit)) = tokio::time::timeout(PATIENCE, permit).await else {
+            let problem = "all its connections were busy for 10 s".to_owned();
+            return Err(Trouble::Unavailable(problem));
         };
         let idle = lock(&self.idle).pop();
         let was_idle = idle.is_some();

@@ -95,7 +95,9 @@ impl Call {
 
     pub(super) fn number(mut self, number: i64) -> Self {
         self.separate();
-        self.text.push_str(&format!("'{number}'::bigint"));
+        self.text.push('\'');
+        self.text.push_str(&number.to_string());
+        self.text.push_str("'::bigint");
         self
     }
 
