@@ -1,4 +1,4 @@
-//! What the DynamoDB store promises besides the rules that every store keeps.
+//! What the `DynamoDB` store promises besides the rules that every store keeps.
 
 mod budget;
 mod clocks;

@@ -70,9 +70,9 @@ impl Proxy {
     /// The next requests of that operation meet these fates.
     pub fn next(&self, operation: &'static str, fates: impl IntoIterator<Item = Fate>) {
         let mut fates: std::collections::VecDeque<Fate> = fates.into_iter().collect();
-        self.rule(move |seen| match seen == operation {
-            true => fates.pop_front().unwrap_or(Fate::Pass),
-            false => Fate::Pass,
+        self.rule(move |seen| {
+            let fate = (seen == operation).then(|| fates.pop_front()).flatten();
+            fate.unwrap_or(Fate::Pass)
         });
     }
 

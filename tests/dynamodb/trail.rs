@@ -71,6 +71,6 @@ async fn a_reader_that_follows_the_trail_misses_nothing() {
             .store
             .receipts(&one.tenant, &filter, Cursor::After(0), 9)
             .await;
-        assert_eq!(found.expect("shows"), [entry.clone()]);
+        assert_eq!(found.expect("shows"), vec![entry.clone()]);
     }
 }

@@ -85,7 +85,7 @@ async fn a_transaction_somebody_left_open_takes_nothing_back() {
     println!("of 60 calls {refused} met an open transaction and were refused");
 }
 
-async fn poll_once<F: Future>(work: F) {
+fn poll_once<F: Future>(work: F) {
     let mut work = pin!(work);
     let mut context = Context::from_waker(Waker::noop());
     drop(work.as_mut().poll(&mut context));
@@ -113,7 +113,7 @@ async fn callers_who_leave_at_any_moment_lose_nobodys_burn() {
         let claim = ask(&format!("left-{round}"), &format!("left-{round}"));
         let claims = || vec![desk.filled(&claim)];
         drop_after(round % 5 + 1, desk.store.claim(&desk.tenant, claims())).await;
-        poll_once(desk.store.claim(&desk.tenant, claims())).await;
+        poll_once(desk.store.claim(&desk.tenant, claims()));
         // Whatever came of those, it is one intent, and asking again finds it.
         let answer = desk.ask(&claim).await;
         let settlement = settlement(&desk, &claim, &answer).expect("granted once");

@@ -278,13 +278,13 @@ fn read_line(mut from: impl Read) -> Result<String, String> {
 
 /// The folder of the newest server's programs, installed if that can be done.
 pub fn programs() -> Result<PathBuf, String> {
+    static INSTALLED: OnceLock<()> = OnceLock::new();
     if let Some(found) = find_programs() {
         return Ok(found);
     }
     if !nix::unistd::geteuid().is_root() {
         return Err("no /usr/lib/postgresql; install Debian's `postgresql`".to_owned());
     }
-    static INSTALLED: OnceLock<()> = OnceLock::new();
     INSTALLED.get_or_init(|| install("postgresql"));
     find_programs().ok_or_else(|| "`apt-get install postgresql` did not help".to_owned())
 }
