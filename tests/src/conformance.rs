@@ -130,7 +130,7 @@ macro_rules! conformance {
     };
 }
 
-/// Writes the tests of [`conformance!`](crate::conformance).
+/// Writes the tests of [`conformance!`](crate::conformance!).
 #[macro_export]
 macro_rules! rules {
     ($($theme:ident { $($rule:ident,)* })*) => {
