@@ -8,15 +8,14 @@ use operators_seams::DynamoStore;
 use operators_tests::conformance::desk::{Desk, LONG};
 use operators_tests::dynamodb::{endpoint, fresh_table};
 use operators_tests::fixtures::tenant;
-
-use crate::proxy::Proxy;
+use operators_tests::proxy::Proxy;
 
 /// A fresh table's address, and the same through a proxy; `None` where there is no server.
 pub async fn table() -> Option<(String, String, Proxy)> {
     let endpoint = endpoint()?;
     let url = fresh_table(endpoint).await;
-    let proxy = Proxy::before(endpoint).await;
-    let proxied = url.replace(endpoint, &proxy.endpoint);
+    let proxy = Proxy::before(&url);
+    let proxied = proxy.url().to_owned();
     Some((url, proxied, proxy))
 }
 

@@ -3,9 +3,10 @@
 use operators_kernel::life::Phase;
 use operators_kernel::{ClaimAnswer, StoreError};
 use operators_tests::conformance::desk::{Desk, again, applied, ask, failed};
+use operators_tests::proxy::{Fate, Proxy};
 
 use crate::common::{process, table};
-use crate::proxy::{Fate, Proxy};
+use crate::proxy::{forget_tokens, refuse};
 
 const WRITE: &str = "TransactWriteItems";
 
@@ -33,7 +34,7 @@ async fn a_write_whose_answer_was_lost_is_known_for_ones_own() {
     let desk = process(&url).await;
     an_action_whose_answers_are_lost(&desk, &proxy, "k1").await;
     // Even where the server does not know the request again.
-    proxy.forget_tokens();
+    forget_tokens(&proxy);
     an_action_whose_answers_are_lost(&desk, &proxy, "k2").await;
     an_action_whose_answers_are_lost(&desk, &proxy, "k3").await;
     assert_eq!(desk.trail().await.len(), 6, "one receipt each");
@@ -47,7 +48,7 @@ async fn a_place_in_the_queue_whose_answer_was_lost_is_found_again() {
         return;
     };
     let (holder, desk) = (process(&url).await, process(&proxied).await);
-    proxy.forget_tokens();
+    forget_tokens(&proxy);
     let held = holder.take(&ask("order:1", "k1")).await;
     let mut claim = ask("order:1", "k2");
     // Refused, then queued with a lost answer, then asked again until patience is out.
@@ -112,7 +113,7 @@ async fn throttled_and_conflicting_requests_are_sent_again() {
         proxy.rule(move |_| {
             left -= 1;
             if left >= 0 {
-                Fate::Refuse(status, error)
+                refuse(status, error)
             } else {
                 Fate::Pass
             }
@@ -130,7 +131,7 @@ async fn a_refused_login_is_no_reason_to_try_again() {
         return;
     };
     let desk = process(&url).await;
-    proxy.rule(|_| Fate::Refuse(400, "AccessDeniedException"));
+    proxy.rule(|_| refuse(400, "AccessDeniedException"));
     proxy.take();
     let refused = desk
         .try_ask(&ask("order:1", "k1"))
@@ -148,15 +149,15 @@ async fn a_storm_of_mishaps_makes_nothing_happen_twice() {
         return;
     };
     let desk = process(&url).await;
-    proxy.forget_tokens();
+    forget_tokens(&proxy);
     let mut seed: u32 = 20_260_101;
     proxy.rule(move |_| {
         seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         match (seed >> 16) % 20 {
             0..3 => Fate::LoseAnswer,
             3..5 => Fate::LoseRequest,
-            5 => Fate::Refuse(400, "ThrottlingException"),
-            6 => Fate::Refuse(400, "TransactionConflict"),
+            5 => refuse(400, "ThrottlingException"),
+            6 => refuse(400, "TransactionConflict"),
             _ => Fate::Pass,
         }
     });

@@ -1,84 +1,28 @@
 //! Answers that get lost, and connections that end, at any moment.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use operators_kernel::ClaimAnswer;
 use operators_kernel::life::Phase;
 use operators_tests::conformance::desk::{Desk, again, applied, ask};
 use operators_tests::postgres::run;
+use operators_tests::proxy::{Fate, Proxy};
 use sqlx::Row;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::{End, database, desk, drive, settlement};
 
-/// A wire that can swallow answers: what was asked arrives, what is answered does not.
-#[derive(Debug, Clone)]
-struct Wire {
-    port: u16,
-    /// How many more answers are swallowed; each breaks its connection.
-    swallows: Arc<AtomicU32>,
-}
-
-impl Wire {
-    async fn to(server: String) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let port = listener.local_addr().expect("a port").port();
-        let swallows = Arc::new(AtomicU32::new(0));
-        let wire = Self {
-            port,
-            swallows: Arc::clone(&swallows),
-        };
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let (server, swallows) = (server.clone(), Arc::clone(&swallows));
-                tokio::spawn(async move {
-                    let server = TcpStream::connect(server).await.expect("the server");
-                    carry(client, server, swallows).await;
-                });
-            }
-        });
-        wire
-    }
-
-    fn swallow(&self, answers: u32) {
-        self.swallows.store(answers, Ordering::SeqCst);
-    }
-}
-
-async fn carry(client: TcpStream, server: TcpStream, swallows: Arc<AtomicU32>) {
-    let (mut from_client, mut to_client) = client.into_split();
-    let (mut from_server, mut to_server) = server.into_split();
-    let asking = tokio::spawn(async move {
-        drop(tokio::io::copy(&mut from_client, &mut to_server).await);
+/// The next answers are lost, each with its connection.
+fn lose(proxy: &Proxy, answers: u32) {
+    let mut left = answers;
+    proxy.rule(move |_| match left.checked_sub(1) {
+        Some(fewer) => {
+            left = fewer;
+            Fate::LoseAnswer
+        }
+        None => Fate::Pass,
     });
-    let mut buffer = vec![0; 1 << 16];
-    while let Ok(read @ 1..) = from_server.read(&mut buffer).await {
-        let swallow = |left: u32| left.checked_sub(1);
-        if swallows
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, swallow)
-            .is_ok()
-        {
-            break;
-        }
-        if to_client.write_all(&buffer[..read]).await.is_err() {
-            break;
-        }
-    }
-    asking.abort();
-}
-
-fn through(url: &str, wire: &Wire) -> String {
-    let (before, after) = url.split_once("@127.0.0.1:").expect("a server of our own");
-    let rest = after.find('/').map_or("", |place| &after[place..]);
-    format!("{before}@127.0.0.1:{}{rest}", wire.port)
-}
-
-fn place(url: &str) -> String {
-    let after = url.split_once('@').expect("a user").1;
-    after.split('/').next().expect("a place").to_owned()
 }
 
 // Rule 8.3.
@@ -87,18 +31,15 @@ async fn what_is_asked_again_after_its_answer_was_lost_changes_nothing() {
     let Some(database) = database().await else {
         return;
     };
-    if std::env::var_os("OPERATORS_TEST_POSTGRES_URL").is_some() {
-        return;
-    }
     let url = database.url();
-    let wire = Wire::to(place(&url)).await;
-    let desk = desk(&through(&url, &wire)).await;
+    let proxy = Proxy::before(&url);
+    let desk = desk(proxy.url()).await;
     for round in 0..12_u32 {
         // One lost answer is asked again by the store itself, more by its caller.
         let lost = round % 3 + 1;
         let claim = ask(&format!("e-{round}"), &format!("k-{round}"));
         let mut asked = 0;
-        wire.swallow(lost);
+        lose(&proxy, lost);
         let answer = loop {
             asked += 1;
             match desk.try_ask(&claim).await {
@@ -110,7 +51,7 @@ async fn what_is_asked_again_after_its_answer_was_lost_changes_nothing() {
         assert_eq!(settlement.mark.attempt, 1, "one intent");
 
         // Another proposal waits in line, and takes one place however often it asks.
-        wire.swallow(lost);
+        lose(&proxy, lost);
         let other = ask(&format!("e-{round}"), &format!("other-{round}"));
         let mut asked = 0;
         let ticket = loop {
@@ -125,11 +66,11 @@ async fn what_is_asked_again_after_its_answer_was_lost_changes_nothing() {
         assert_eq!(waiting.len(), 1, "one place");
         assert_eq!(u64::try_from(waiting[0].get::<i64, _>(0)), Ok(ticket.0));
 
-        wire.swallow(lost);
+        lose(&proxy, lost);
         crate::common::settle(&desk, settlement)
             .await
             .expect("settles");
-        wire.swallow(0);
+        lose(&proxy, 0);
         let mut other = other;
         other.ticket = Some(ticket);
         desk.run(&other, applied()).await;

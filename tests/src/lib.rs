@@ -6,6 +6,7 @@ pub mod fakes;
 pub mod fixtures;
 pub mod history;
 pub mod postgres;
+pub mod proxy;
 pub mod sink;
 pub mod stores;
 
