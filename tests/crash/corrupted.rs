@@ -7,6 +7,7 @@ use operators_tests::history::{History, Invariant, Line, QueuedAt};
 use serde_json::json;
 
 use crate::arena::{Arena, Plan};
+use crate::ground::Store;
 
 /// Three revisions of one entity, each proposed twice, and one action that trust blocks.
 fn sound() -> History {
@@ -15,7 +16,7 @@ fn sound() -> History {
         entities: 1,
         repeats: 1,
     };
-    let arena = Arena::new("opaque", plan);
+    let arena = Arena::new(Store::Sqlite, "opaque", plan);
     let mut actions: Vec<_> = (0..3)
         .map(|n| {
             let mut action = arena.action(n);
@@ -40,7 +41,8 @@ fn sound() -> History {
     let mut history = arena.history();
     // The three as if they had queued: a ticket each, in order.
     for n in 0..3 {
-        history.lines.push(ticket(n, u64::from(n)));
+        let line = ticket(&history, n, u64::from(n));
+        history.lines.push(line);
     }
     // A proposal each, so that the sink's log can be told apart by key.
     history.receipts.retain(|r| {
@@ -59,10 +61,14 @@ fn sound() -> History {
     history
 }
 
-fn ticket(n: u32, ticket: u64) -> Line {
+/// A place in the queue of the proposal that was sent for a key.
+fn ticket(history: &History, n: u32, ticket: u64) -> Line {
+    let key = format!("key-{n}");
+    let mut sent = history.receipts.iter();
+    let sent = sent.find(|r| r.idempotency_key.as_str() == key && r.session.is_some());
     Line::Ticket(QueuedAt {
-        receipt_id: format!("rc_{n}"),
-        key: format!("key-{n}"),
+        receipt_id: sent.expect("it was sent").receipt_id.clone(),
+        key,
         entity: "order-0".to_owned(),
         ticket,
     })
@@ -87,7 +93,8 @@ const SPOILINGS: &[Spoiling] = &[
     }),
     ("one that overtook", Invariant::I3, |h| {
         h.lines.retain(|line| !matches!(line, Line::Ticket(_)));
-        h.lines.extend([ticket(0, 7), ticket(1, 6)]);
+        let overtaken = [ticket(h, 0, 7), ticket(h, 1, 6)];
+        h.lines.extend(overtaken);
     }),
     ("a blocked action seen", Invariant::I4, |h| {
         let mut hit = h.hits[2].clone();

@@ -1,6 +1,7 @@
 //! The embedded `file` connector, killed around its append: one line per key after a restart.
 
 use crate::arena::{Arena, Plan};
+use crate::ground::Store;
 use crate::pool;
 use crate::random::{Random, kills, seed};
 
@@ -31,7 +32,7 @@ fn a_file_has_one_line_per_key_wherever_it_dies() {
         let mut random = Random::of_trial(seed, number);
         let point = POINTS[number / trials];
         let crash = format!("{point}:{}:{}", 1 + random.below(4), random.below(3_000));
-        let arena = Arena::new("file", PLAN);
+        let arena = Arena::new(Store::Sqlite, "file", PLAN);
         let mut orders = arena.orders().with("--crash", &crash);
         if random.below(2) == 0 {
             orders = orders.flag("--at-once");

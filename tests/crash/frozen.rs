@@ -9,6 +9,7 @@ use operators_tests::fixtures;
 use operators_tests::history::{History, Line};
 
 use crate::arena::{Arena, Plan};
+use crate::ground::{Store, on_every_store};
 use crate::process::{Ended, Victim};
 
 const LEASE_MS: u64 = 1_000;
@@ -21,6 +22,14 @@ const ONE: Plan = Plan {
     entities: 1,
     repeats: 1,
 };
+
+on_every_store!(
+    frozen_between_claim_and_send_it_sends_nothing,
+    frozen_in_an_opaque_call_its_late_answer_settles,
+    frozen_in_a_keyed_call_another_sends_it_again_once,
+    frozen_in_a_probeable_call_another_finds_its_effect,
+    frozen_in_the_queue_it_is_passed_and_comes_again,
+);
 
 /// The one result of a victim with one action.
 fn only(ended: &Ended) -> ActionResult {
@@ -73,9 +82,8 @@ fn assert_no_double(history: &History) {
 
 /// By rules 2.9, 4.2, 4.3, 4.9, 4.12: frozen between claim and send, its claim is a doubt; when it
 /// wakes it sends nothing, says so, and the key is free again.
-#[test]
-fn frozen_between_claim_and_send_it_sends_nothing() {
-    let arena = Arena::new("opaque", ONE);
+fn frozen_between_claim_and_send_it_sends_nothing(store: Store) {
+    let arena = Arena::new(store, "opaque", ONE);
     let orders = arena
         .orders()
         .with("--lease-ms", LEASE_MS)
@@ -114,7 +122,7 @@ fn frozen_in_the_middle_of_a_call(arena: &Arena) -> Victim {
     loop {
         frozen.signal(Signal::SIGSTOP);
         std::thread::sleep(Duration::from_millis(5));
-        if !is_locked(arena) {
+        if !arena.is_locked() {
             break;
         }
         // It stopped inside a heartbeat and would hold up everybody for another reason.
@@ -127,20 +135,10 @@ fn frozen_in_the_middle_of_a_call(arena: &Arena) -> Victim {
     frozen
 }
 
-fn is_locked(arena: &Arena) -> bool {
-    let connection = rusqlite::Connection::open(arena.path("store.db")).expect("the file opens");
-    let pause = connection.busy_timeout(Duration::from_millis(20));
-    pause.expect("a pause");
-    connection
-        .execute_batch("BEGIN IMMEDIATE; ROLLBACK")
-        .is_err()
-}
-
 /// By rules 4.2, 4.4, 4.9, 5.7: frozen in its call, an opaque action is a doubt; its late answer burns
 /// the key with a correction.
-#[test]
-fn frozen_in_an_opaque_call_its_late_answer_settles() {
-    let arena = Arena::new("opaque", ONE);
+fn frozen_in_an_opaque_call_its_late_answer_settles(store: Store) {
+    let arena = Arena::new(store, "opaque", ONE);
     let frozen = frozen_in_the_middle_of_a_call(&arena);
     let (same, other) = propose_elsewhere(&arena);
     assert_eq!(same.reason, Some(Reason::InDoubt), "{same:?}");
@@ -165,9 +163,8 @@ fn frozen_in_an_opaque_call_its_late_answer_settles() {
 
 /// By rules 3.7, 4.5, 4.10: frozen in its call, a keyed action is sent again by another process with
 /// the same downstream key; the late answer is no double.
-#[test]
-fn frozen_in_a_keyed_call_another_sends_it_again_once() {
-    let arena = Arena::new("keyed", ONE);
+fn frozen_in_a_keyed_call_another_sends_it_again_once(store: Store) {
+    let arena = Arena::new(store, "keyed", ONE);
     let frozen = frozen_in_the_middle_of_a_call(&arena);
     let (same, other) = propose_elsewhere(&arena);
     assert!(same.ok && same.attempt == 2, "{same:?}");
@@ -187,9 +184,8 @@ fn frozen_in_a_keyed_call_another_sends_it_again_once() {
 
 /// By rules 4.10, 4.13: frozen in its call, a probeable action is found by another process's probe;
 /// the late answer of that very attempt confirms it and is no double.
-#[test]
-fn frozen_in_a_probeable_call_another_finds_its_effect() {
-    let arena = Arena::new("probeable", ONE);
+fn frozen_in_a_probeable_call_another_finds_its_effect(store: Store) {
+    let arena = Arena::new(store, "probeable", ONE);
     let frozen = frozen_in_the_middle_of_a_call(&arena);
     let (same, other) = propose_elsewhere(&arena);
     assert_eq!(same.decision, Disposition::Dedup, "{same:?}");
@@ -207,10 +203,9 @@ fn frozen_in_a_probeable_call_another_finds_its_effect() {
 
 /// By rule 2.9: frozen in the queue, it loses its place once its lease is over; when it wakes its
 /// action still runs, once.
-#[test]
-fn frozen_in_the_queue_it_is_passed_and_comes_again() {
+fn frozen_in_the_queue_it_is_passed_and_comes_again(store: Store) {
     let plan = Plan { actions: 3, ..ONE };
-    let arena = Arena::new("opaque", plan);
+    let arena = Arena::new(store, "opaque", plan);
     let orders = |prefix: &str| {
         arena
             .orders_without_plan()
@@ -227,7 +222,7 @@ fn frozen_in_the_queue_it_is_passed_and_comes_again() {
     loop {
         frozen.signal(Signal::SIGSTOP);
         std::thread::sleep(Duration::from_millis(5));
-        if !is_locked(&arena) {
+        if !arena.is_locked() {
             break;
         }
         frozen.signal(Signal::SIGCONT);

@@ -8,6 +8,7 @@ mod corrupted;
 mod file;
 mod flood;
 mod frozen;
+mod ground;
 mod group_commit;
 mod matrix;
 mod pool;

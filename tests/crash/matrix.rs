@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use operators_kernel::life::Phase;
 
 use crate::arena::{Arena, Plan};
+use crate::ground::{Store, on_every_store};
 use crate::pool;
 use crate::random::{Random, kills, seed};
 
@@ -13,6 +14,12 @@ const PLAN: Plan = Plan {
     entities: 2,
     repeats: 1,
 };
+
+on_every_store!(
+    opaque_actions_happen_once_or_are_doubts_wherever_it_dies,
+    keyed_actions_happen_once_wherever_it_dies,
+    probeable_actions_happen_once_wherever_it_dies,
+);
 
 /// What dying at a point means for the action that died there, when nothing else ran beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,39 +66,42 @@ struct Tally {
 
 /// By rules 1.5, 2.9, 4.3, 4.4, 4.6, 5.1, 5.2, 8.1: wherever it dies, an opaque action happened or is
 /// a listed doubt, and once a person has answered, each happened once.
-#[test]
-fn opaque_actions_happen_once_or_are_doubts_wherever_it_dies() {
-    let tallies = matrix("opaque");
+fn opaque_actions_happen_once_or_are_doubts_wherever_it_dies(store: Store) {
+    let tallies = matrix(store, "opaque");
     let resent: usize = tallies.values().map(|tally| tally.resent).sum();
     assert_eq!(resent, 0, "an opaque action was sent twice");
 }
 
 /// By rules 3.7, 4.5: with a vendor that honours keys, each happened once after restarts alone.
-#[test]
-fn keyed_actions_happen_once_wherever_it_dies() {
-    let tallies = matrix("keyed");
+fn keyed_actions_happen_once_wherever_it_dies(store: Store) {
+    let tallies = matrix(store, "keyed");
     let resent: usize = tallies.values().map(|tally| tally.resent).sum();
     assert!(resent > 0, "no doubt was ever sent again");
 }
 
 /// By rules 4.6, 4.13: with a vendor that can be asked, each happened once after restarts alone.
-#[test]
-fn probeable_actions_happen_once_wherever_it_dies() {
-    matrix("probeable");
+fn probeable_actions_happen_once_wherever_it_dies(store: Store) {
+    matrix(store, "probeable");
 }
 
-fn matrix(effect: &'static str) -> BTreeMap<&'static str, Tally> {
-    let trials = kills(4);
-    let seed = seed(&format!("crash matrix, {effect}"));
+fn matrix(store: Store, effect: &'static str) -> BTreeMap<&'static str, Tally> {
+    let trials = kills(2);
+    let seed = seed(&format!("crash matrix, {}, {effect}", store.name()));
     let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
     for (point, seen) in pool::trials(POINTS.len() * trials, |number| {
         let (point, leaves, behave) = POINTS[number / trials];
         let mut random = Random::of_trial(seed, number);
-        (point, trial(effect, point, leaves, behave, &mut random))
+        (
+            point,
+            trial(store, effect, point, leaves, behave, &mut random),
+        )
     }) {
         tallies.entry(point).or_default().add(&seen);
     }
-    println!("{effect:18} kills  applied  in doubt  free  resent   (keys after the first restart)");
+    println!(
+        "{:18} kills  applied  in doubt  free  resent   (keys after the first restart)",
+        format!("{}, {effect}", store.name())
+    );
     for (point, leaves, _) in POINTS {
         let tally = &tallies[point];
         println!(
@@ -106,8 +116,15 @@ fn matrix(effect: &'static str) -> BTreeMap<&'static str, Tally> {
     tallies
 }
 
-fn trial(effect: &str, point: &str, leaves: Leaves, behave: &str, random: &mut Random) -> Tally {
-    let arena = Arena::new(effect, PLAN);
+fn trial(
+    store: Store,
+    effect: &str,
+    point: &str,
+    leaves: Leaves,
+    behave: &str,
+    random: &mut Random,
+) -> Tally {
+    let arena = Arena::new(store, effect, PLAN);
     let is_beat = point == "during-heartbeat";
     // Slow requests are there to be still under way after the restart; one of them is enough.
     let nth = if behave.is_empty() {
@@ -118,12 +135,12 @@ fn trial(effect: &str, point: &str, leaves: Leaves, behave: &str, random: &mut R
     let crash = format!("{point}:{nth}:{}", random.below(2_500));
     let at_once = random.below(2) == 0;
     let dies_again = random.below(3) == 0;
-    let context = format!("{effect}, {crash}, at once: {at_once}");
+    let context = format!("{}, {effect}, {crash}, at once: {at_once}", store.name());
     let mut orders = arena
         .orders()
         .with("--crash", &crash)
         .with("--behave", behave)
-        .with("--lease-ms", if is_beat { 300 } else { 5_000 });
+        .with("--lease-ms", if is_beat { 300 } else { store.lease_ms() });
     if at_once {
         orders = orders.flag("--at-once");
     }

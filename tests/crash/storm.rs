@@ -8,8 +8,15 @@ use operators_tests::fixtures;
 use serde_json::json;
 
 use crate::arena::{Arena, Plan};
+use crate::ground::{Store, on_every_store};
 use crate::process::Victim;
 use crate::random::{Random, kills, seed};
+
+on_every_store!(
+    opaque_actions_survive_a_storm_of_kills,
+    keyed_actions_survive_a_storm_of_kills,
+    probeable_actions_survive_a_storm_of_kills,
+);
 
 /// New actions in each round; everybody proposes them, and those of the round before again.
 const NEW: usize = 18;
@@ -28,29 +35,36 @@ const MOODS: [&str; 8] = [
     "before=10,after=40",
 ];
 
+/// Later than this a process has usually done all it had to do.
+fn moment_ms_max(store: Store) -> u64 {
+    match store {
+        Store::Sqlite => 100,
+        Store::Postgres | Store::DynamoDb => 300,
+    }
+}
+
 /// By rules 2.1, 3.1, 4.2, 4.4, 5.1 under random kills; a vendor that knows nothing of keys.
-#[test]
-fn opaque_actions_survive_a_storm_of_kills() {
-    storm("opaque");
+fn opaque_actions_survive_a_storm_of_kills(store: Store) {
+    storm(store, "opaque");
 }
 
 /// By rules 3.7, 4.5, 4.7 under random kills; a vendor that honours keys.
-#[test]
-fn keyed_actions_survive_a_storm_of_kills() {
-    storm("keyed");
+fn keyed_actions_survive_a_storm_of_kills(store: Store) {
+    storm(store, "keyed");
 }
 
 /// By rules 4.6, 4.13 under random kills; a vendor that can be asked.
-#[test]
-fn probeable_actions_survive_a_storm_of_kills() {
-    storm("probeable");
+fn probeable_actions_survive_a_storm_of_kills(store: Store) {
+    storm(store, "probeable");
 }
 
-fn storm(effect: &str) {
-    let seed = seed(&format!("storm, {effect}"));
+fn storm(store: Store, effect: &str) {
+    let name = format!("storm, {}, {effect}", store.name());
+    let seed = seed(&name);
     let mut random = Random::new(seed);
-    let rounds = kills(8);
+    let rounds = kills(if store == Store::Sqlite { 8 } else { 4 });
     let arena = Arena::new(
+        store,
         effect,
         Plan {
             actions: NEW * rounds,
@@ -70,7 +84,10 @@ fn storm(effect: &str) {
                 if random.below(3) > 0 {
                     orders = orders.flag("--at-once");
                 }
-                (5 + random.below(300), Victim::start(&orders.flag("--wait")))
+                (
+                    5 + random.below(moment_ms_max(store)),
+                    Victim::start(&orders.flag("--wait")),
+                )
             })
             .collect();
         victims.sort_by_key(|(moment, _)| *moment);
@@ -87,20 +104,20 @@ fn storm(effect: &str) {
             let ended = arena.keep(victim.killed());
             killed += usize::from(ended.was_killed());
         }
-        arena.assert_both_or_neither(&format!("{effect}, seed {seed}, round {round}"));
+        arena.assert_both_or_neither(&format!("{name}, seed {seed}, round {round}"));
         if effect == "opaque" && random.below(2) == 0 {
             arena.run_whole(&arena.orders());
             arena.resolve_by_the_sinks_truth();
         }
     }
-    let history = arena.mend(&format!("{effect}, seed {seed}"));
+    let history = arena.mend(&format!("{name}, seed {seed}"));
     let doubts = history.receipts.iter().filter(|receipt| {
         let is_proposal = receipt.kind == ReceiptKind::Proposal;
         is_proposal && receipt.outcome == Some(ReceiptOutcome::InDoubt)
     });
     let doubts = doubts.count();
     println!(
-        "storm, {effect}: {killed} killed, {} requests, {} receipts, {doubts} of them doubts",
+        "{name}: {killed} killed, {} requests, {} receipts, {doubts} of them doubts",
         history.hits.len(),
         history.receipts.len(),
     );

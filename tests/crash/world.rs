@@ -11,7 +11,8 @@ use operators_tests::fixtures;
 use operators_tests::history::{Line, open_store};
 use operators_tests::sink::{Hit, Sink};
 
-use crate::arena::{Arena, Plan};
+use crate::arena::{Arena, Plan, block_on};
+use crate::ground::Store;
 use crate::pool;
 use crate::process::Victim;
 use crate::random::{Random, kills, seed};
@@ -35,7 +36,7 @@ fn a_store_made_by_many_at_once_opens_for_all() {
             for _ in 0..6 {
                 scope.spawn(|| {
                     start.wait();
-                    open_store(&url).expect("it opens for everybody");
+                    block_on(open_store(&url)).expect("it opens for everybody");
                 });
             }
         });
@@ -49,7 +50,7 @@ fn a_store_whose_making_was_killed_opens_for_the_next() {
     let seed = seed("making a store");
     let reached = pool::trials(10 * kills(3), |number| {
         let mut random = Random::of_trial(seed, number);
-        let arena = Arena::new("opaque", ONE);
+        let arena = Arena::new(Store::Sqlite, "opaque", ONE);
         let victim = Victim::start(&arena.orders().flag("--wait"));
         std::thread::sleep(Duration::from_micros(random.below(40_000)));
         let was_there = arena.path("store.db").exists();
@@ -68,7 +69,7 @@ fn a_store_whose_making_was_killed_opens_for_the_next() {
 
 /// Runs one action against a sink that behaves like this.
 fn one_call(behave: &str) -> (Arena, ActionResult, Vec<Hit>) {
-    let arena = Arena::new("opaque", ONE);
+    let arena = Arena::new(Store::Sqlite, "opaque", ONE);
     let orders = arena
         .orders()
         .with("--behave", behave)

@@ -16,23 +16,26 @@ use operators_kernel::{
     ActionResult, Cursor, DurableExec, EntityKey, IdempotencyKey, Ledger, PAGE_MAX, Receipt,
     ReceiptFilter, StoreError, TenantId,
 };
+use operators_seams::{DynamoStore, PgStore, SqliteStore};
 use serde::{Deserialize, Serialize};
 
 use crate::sink::Hit;
 
 pub use invariants::{Invariant, Violation};
 
-/// Opens a store by its URL, `sqlite:PATH`.
-pub fn open_store(url: &str) -> Result<Arc<dyn DurableExec>, StoreError> {
-    match url.split_once(':') {
-        Some(("sqlite", path)) => Ok(Arc::new(operators_seams::SqliteStore::open(Path::new(
-            path,
-        ))?)),
-        _ => Err(StoreError::Unusable {
-            store: format!("`{url}`"),
-            problem: "the only scheme is `sqlite:PATH`".to_owned(),
-        }),
-    }
+/// Opens a store that processes can share, by its URL.
+pub async fn open_store(url: &str) -> Result<Arc<dyn DurableExec>, StoreError> {
+    Ok(match url.split_once(':') {
+        Some(("sqlite", path)) => Arc::new(SqliteStore::open(Path::new(path))?),
+        Some(("postgres", _)) => Arc::new(PgStore::connect(url).await?),
+        Some(("dynamodb", _)) => Arc::new(DynamoStore::connect(url).await?),
+        _ => {
+            return Err(StoreError::Unusable {
+                store: format!("`{url}`"),
+                problem: "no store that processes can share".to_owned(),
+            });
+        }
+    })
 }
 
 /// What a process under test prints, a JSON line each, written before anything else happens.

@@ -16,9 +16,10 @@ mod world;
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 use operators_kernel::{
-    Clock, DeterministicExecutor, DurableExec, ExecError, PlannedAction, RunContext, Seams,
+    Clock, DeterministicExecutor, DurableExec, ExecError, PlannedAction, Reason, RunContext, Seams,
     Settings, TenantId,
 };
 use operators_seams::SystemClock;
@@ -28,12 +29,16 @@ use crashing::{CrashingPolicy, Point, Wires};
 use exec::CrashingExec;
 use options::Options;
 
+/// Between two proposals of what is in doubt.
+const INSIST_PAUSE: Duration = Duration::from_millis(100);
+
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
     let options = Options::parse(std::env::args().skip(1));
     let go = watch_the_test();
     let wires = Arc::new(Wires::new(&options));
-    let store = open_store(&options.store).expect("the store opens");
+    let store = open_store(wires.store_url()).await;
+    let store = store.expect("the store opens");
     let durable: Arc<dyn DurableExec> = Arc::new(CrashingExec::new(store, Arc::clone(&wires)));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let seams = Seams {
@@ -61,6 +66,7 @@ async fn main() {
         executor,
         run,
         wires,
+        insist: options.insist,
     });
     if options.at_once {
         let tasks: Vec<_> = actions
@@ -84,17 +90,31 @@ struct Victim {
     executor: DeterministicExecutor,
     run: RunContext,
     wires: Arc<Wires>,
+    insist: Duration,
 }
 
 async fn propose(victim: Arc<Victim>, action: PlannedAction) {
+    let start = Instant::now();
+    while propose_once(&victim, action.clone()).await == Some(Reason::InDoubt)
+        && start.elapsed() < victim.insist
+    {
+        tokio::time::sleep(INSIST_PAUSE).await;
+    }
+}
+
+/// Proposes an action; why it did not happen, if the store said.
+async fn propose_once(victim: &Victim, action: PlannedAction) -> Option<Reason> {
     victim.wires.pass(Point::AfterParse);
     match victim.executor.run_action(&victim.run, action).await {
         Ok(result) => {
             victim.wires.pass(Point::BeforeReply);
+            let reason = result.reason;
             say(&Line::Result(Box::new(result)));
+            reason
         }
         Err(error @ (ExecError::Store(_) | ExecError::NotRecorded { .. })) => {
             say(&Line::Error(error.to_string()));
+            None
         }
         Err(error) => panic!("{error}"),
     }

@@ -148,9 +148,14 @@ impl History {
         let mut lanes: BTreeMap<&str, Vec<(u64, &str)>> = BTreeMap::new();
         for line in &self.lines {
             let Line::Ticket(queued) = line else { continue };
-            // A key of several proposals cannot be told apart in the sink's log.
-            let proposals = self.proposals_of(&queued.key);
-            if proposals == 1 && !self.was_in_doubt(&queued.key) {
+            // A key of several proposals cannot be told apart in the sink's log; one that died in the
+            // queue left no receipt, and another was sent for its key.
+            let mut proposals = self.proposals_of(&queued.key);
+            let is_the_one = proposals
+                .next()
+                .is_some_and(|r| r.receipt_id == queued.receipt_id);
+            let is_only = is_the_one && proposals.next().is_none();
+            if is_only && !self.was_in_doubt(&queued.key) {
                 let lane = lanes.entry(&queued.entity).or_default();
                 lane.push((queued.ticket, &queued.key));
             }
@@ -169,10 +174,9 @@ impl History {
         }
     }
 
-    fn proposals_of(&self, key: &str) -> usize {
+    fn proposals_of<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a Receipt> {
         self.proposals()
-            .filter(|receipt| receipt.idempotency_key.as_str() == key)
-            .count()
+            .filter(move |receipt| receipt.idempotency_key.as_str() == key)
     }
 
     /// Every request must belong to a proposal that was let through and made an attempt.

@@ -11,12 +11,17 @@ use nix::unistd::Pid;
 use operators_kernel::{
     Call, Connector, InvokeOutcome, ProbeOutcome, Ruling, TrustPolicy, TrustQuestion,
 };
+use operators_tests::proxy::{Fate, Proxy};
 use operators_tests::sink;
 
 use crate::options::Options;
 
 /// Between two looks at something that is about to happen.
 const LOOK_PAUSE: Duration = Duration::from_micros(200);
+
+/// The requests that commit a claim or a settlement, by store: a function of the schema in a
+/// statement of its own or at the end of a transaction, and a transaction that is one request.
+const COMMITS: [&str; 4] = ["claim", "settle", "write", "TransactWriteItems"];
 
 /// A place on the path of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +36,7 @@ pub enum Point {
     BeforeClaim,
     /// Some time after the store was asked.
     DuringClaim,
-    /// The claim is being written to the disk.
+    /// The claim is being written to the disk, or has just been handed to the server.
     InsideClaim,
     /// The intent is durable; nobody knows yet.
     AfterClaim,
@@ -49,7 +54,7 @@ pub enum Point {
     BeforeSettle,
     /// Some time after the settlement was handed over.
     DuringSettle,
-    /// The settlement is being written to the disk.
+    /// The settlement is being written to the disk, or has just been handed to the server.
     InsideSettle,
     /// The outcome is recorded; nobody knows yet.
     AfterSettle,
@@ -100,9 +105,20 @@ pub struct Wire {
 /// Where this process dies and where it freezes.
 #[derive(Debug)]
 pub struct Wires {
-    wires: Vec<(Wire, Signal, AtomicUsize)>,
-    /// The write-ahead log whose growth shows that a commit is under way.
-    log: Option<PathBuf>,
+    laid: Vec<(Wire, Signal, AtomicUsize)>,
+    inside: Inside,
+    store_url: String,
+}
+
+/// What shows that a commit is under way.
+#[derive(Debug)]
+enum Inside {
+    /// The write-ahead log of a file, which grows.
+    Log(PathBuf),
+    /// A proxy before a server, which sees the request that commits.
+    Wire(Proxy),
+    /// Nobody wants to know.
+    Unwatched,
 }
 
 impl Wires {
@@ -110,15 +126,33 @@ impl Wires {
     pub fn new(options: &Options) -> Self {
         let crash = options.crash.map(|wire| (wire, Signal::SIGKILL));
         let freeze = options.freeze.map(|wire| (wire, Signal::SIGSTOP));
-        let log = options.store.strip_prefix("sqlite:");
+        let laid: Vec<_> = [crash, freeze]
+            .into_iter()
+            .flatten()
+            .map(|(wire, signal)| (wire, signal, AtomicUsize::new(0)))
+            .collect();
+        let is_inside = |point: Point| matches!(point, Point::InsideClaim | Point::InsideSettle);
+        let inside = if let Some(path) = options.store.strip_prefix("sqlite:") {
+            Inside::Log(PathBuf::from(format!("{path}-wal")))
+        } else if laid.iter().any(|(wire, ..)| is_inside(wire.point)) {
+            Inside::Wire(Proxy::before(&options.store))
+        } else {
+            Inside::Unwatched
+        };
+        let store_url = match &inside {
+            Inside::Wire(proxy) => proxy.url().to_owned(),
+            Inside::Log(_) | Inside::Unwatched => options.store.clone(),
+        };
         Self {
-            wires: [crash, freeze]
-                .into_iter()
-                .flatten()
-                .map(|(wire, signal)| (wire, signal, AtomicUsize::new(0)))
-                .collect(),
-            log: log.map(|path| PathBuf::from(format!("{path}-wal"))),
+            laid,
+            inside,
+            store_url,
         }
+    }
+
+    /// The store's URL, by way of the proxy if there is one.
+    pub fn store_url(&self) -> &str {
+        &self.store_url
     }
 
     /// Passes a point, possibly not.
@@ -130,7 +164,7 @@ impl Wires {
 
     /// Counts a passage; the wire, if it is the one.
     fn trips(&self, point: Point) -> Option<(Duration, Signal)> {
-        let (wire, signal, passed) = self.wires.iter().find(|(wire, ..)| wire.point == point)?;
+        let (wire, signal, passed) = self.laid.iter().find(|(wire, ..)| wire.point == point)?;
         let is_it = passed.fetch_add(1, Ordering::SeqCst) + 1 == wire.nth;
         is_it.then_some((wire.pause, *signal))
     }
@@ -145,20 +179,35 @@ impl Wires {
         die_beside(work, over, signal).await
     }
 
-    /// Dies when the store's log grows: in the middle of a commit.
+    /// Dies in the middle of a commit: when the store's log grows, or when the server was handed all
+    /// of the request that commits and nothing of its answer was read. What the server then does
+    /// with it happens after the death.
     pub async fn pass_inside<T>(&self, point: Point, work: impl Future<Output = T>) -> T {
         let Some((_, signal)) = self.trips(point) else {
             return work.await;
         };
-        let log = self.log.clone().expect("only a store with a log");
-        let length = move || std::fs::metadata(&log).map_or(0, |found| found.len());
-        let before = length();
-        let over = tokio::task::spawn_blocking(move || {
-            while length() == before {
-                std::hint::spin_loop();
+        let over = match &self.inside {
+            Inside::Log(log) => {
+                let log = log.clone();
+                let length = move || std::fs::metadata(&log).map_or(0, |found| found.len());
+                let before = length();
+                tokio::task::spawn_blocking(move || {
+                    while length() == before {
+                        std::hint::spin_loop();
+                    }
+                    raise(signal);
+                })
             }
-            raise(signal);
-        });
+            Inside::Wire(proxy) => {
+                let mut dies = Some(move || raise(signal));
+                proxy.rule(move |name| {
+                    let dies = COMMITS.contains(&name).then(|| dies.take()).flatten();
+                    dies.map_or(Fate::Pass, |dies| Fate::Then(Box::new(dies)))
+                });
+                tokio::spawn(std::future::pending())
+            }
+            Inside::Unwatched => unreachable!("an inside point is watched"),
+        };
         die_beside(work, over, signal).await
     }
 }

@@ -40,6 +40,8 @@ pub struct Options {
     pub timeout: Duration,
     /// How long an abandoned call may still land.
     pub max_land: Duration,
+    /// For how long what is in doubt is proposed again.
+    pub insist: Duration,
     /// What the sink is asked to do with every request.
     pub behave: String,
     /// Where to die.
@@ -65,6 +67,7 @@ impl Options {
             lease: Duration::from_secs(5),
             timeout: Duration::from_secs(2),
             max_land: Duration::ZERO,
+            insist: Duration::ZERO,
             behave: String::new(),
             crash: None,
             freeze: None,
@@ -85,6 +88,7 @@ impl Options {
                 "--lease-ms" => options.lease = millis(&value()),
                 "--timeout-ms" => options.timeout = millis(&value()),
                 "--max-land-ms" => options.max_land = millis(&value()),
+                "--insist-ms" => options.insist = millis(&value()),
                 "--behave" => options.behave = value(),
                 "--crash" => options.crash = Some(wire(&value())),
                 "--freeze" => options.freeze = Some(wire(&value())),
