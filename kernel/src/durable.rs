@@ -83,6 +83,9 @@ pub struct Claim {
     pub session: SessionId,
     /// Its place in the queue, if it was told to wait before.
     pub ticket: Option<Ticket>,
+    /// It was asked before and the answer was lost: whatever that left behind, a place in the queue
+    /// or a receipt, is found again before anything new is decided.
+    pub asked_before: bool,
     /// All that its receipt will say; `receipt_id` is also the attempt's id.
     pub proposal: Proposal,
     /// What the action says, as one hash.
@@ -305,7 +308,8 @@ impl StoreError {
 ///
 /// Calls on one store may come from many tasks at once and a store may put them into one commit.
 /// Everything is idempotent on the proposal's `receipt_id`, so a caller whose answer was lost asks
-/// again with the same request.
+/// again with the same request; a claim says so with [`asked_before`](Claim::asked_before), which
+/// spares everybody else the search.
 #[async_trait]
 pub trait DurableExec: Ledger {
     /// Opens a session that must be kept alive by [`heartbeat`](Self::heartbeat).
@@ -337,8 +341,9 @@ pub trait DurableExec: Ledger {
     /// - *Atomic*: each claim with its receipt, or with its intent and turn.
     /// - *After `Ok`*: what the answer says is durable. `Claimed` means that the intent is durable
     ///   and no other session may touch the entity until it is settled or this session dies.
-    /// - *After `Err`*: any of the claims may be durable; asking again with the same `receipt_id`
-    ///   finds out. Nothing may be sent.
+    /// - *After `Err`*: any of the claims may be durable, or have a place in the queue or a receipt;
+    ///   asking again with the same `receipt_id`, as [`asked_before`](Claim::asked_before), finds
+    ///   out: the same place, what the receipt tells, or the same intent. Nothing may be sent.
     /// - *Dropped half-way*: as after `Err`; so callers keep it in a task of its own.
     async fn claim(
         &self,
@@ -365,18 +370,20 @@ pub trait DurableExec: Ledger {
     /// - *After `Err` or dropped half-way*: any of them may be there.
     async fn record(&self, tenant: &TenantId, receipts: Vec<Receipt>) -> Result<(), StoreError>;
 
-    /// Lets a read through when everything that came before it has had its turn.
+    /// Lets a read through when everything that came before it has had its turn. `asker` is the
+    /// read's `receipt_id`; it has one place in the queue at most.
     ///
     /// - *Atomic*: the look and the place in the queue.
-    /// - *After `Ok(None)`*: nothing ahead; it holds nobody up. *After `Ok(Some)`*: come again with
-    ///   that ticket.
-    /// - *After `Err` or dropped half-way*: a place in the queue may be taken; see
-    ///   [`leave`](Self::leave).
+    /// - *After `Ok(None)`*: nothing ahead; it holds nobody up and has no place in the queue.
+    ///   *After `Ok(Some)`*: come again with that ticket.
+    /// - *After `Err` or dropped half-way*: a place in the queue may be taken; asking again as the
+    ///   same `asker` finds it, for [`leave`](Self::leave) to give back.
     async fn pass(
         &self,
         tenant: &TenantId,
         entity: &EntityKey,
         session: SessionId,
+        asker: &str,
         ticket: Option<Ticket>,
     ) -> Result<Option<Ticket>, StoreError>;
 

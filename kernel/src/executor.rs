@@ -10,13 +10,13 @@ use tracing::Instrument;
 use crate::action::{ActionResult, ExecutionPlan, PlannedAction, Reason};
 use crate::error::{ExecError, RunError};
 use crate::gates::{Claiming, Reply, Turn};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, in_time};
 use crate::key::OperatorName;
 use crate::keyless::Keyless;
 use crate::lease::Lease;
 use crate::proposed::Proposed;
 use crate::setup::{OnFailure, Progress, RunContext, Seams, Settings};
-use crate::single_flight::Flights;
+use crate::single_flight::{Flights, Overloaded};
 
 /// How often a stopping executor looks whether it is at rest.
 const STOP_PAUSE: Duration = Duration::from_millis(2);
@@ -34,13 +34,13 @@ pub struct DeterministicExecutor {
 impl DeterministicExecutor {
     /// Opens a session in the store and keeps it alive.
     pub async fn start(seams: Seams, settings: Settings) -> Result<Self, ExecError> {
-        let lease = Lease::open(
+        let opening = Lease::open(
             Arc::clone(&seams.durable),
             Arc::clone(&seams.clock),
             settings.node.clone(),
             settings.lease,
-        )
-        .await?;
+        );
+        let lease = in_time(&*seams.durable, settings.store_patience, opening).await?;
         let flights = Arc::new(Flights::new(settings.waiters_max));
         let kernel = Arc::new(Kernel {
             seams,
@@ -132,7 +132,8 @@ impl DeterministicExecutor {
         let kernel = Arc::clone(kernel);
         match (following, arrival) {
             (Err(full), _) | (_, Err(full)) => {
-                Keyless::new(kernel, proposed).refuse_overloaded(full).await
+                let refused = Box::new(Keyless::new(kernel, proposed));
+                owned(move |reply| dispose(Step::Refuse(refused, full), reply)).await
             }
             (Ok(Some(following)), Ok(_)) => {
                 following.pass().await;
@@ -167,7 +168,7 @@ impl DeterministicExecutor {
         {
             tracing::warn!("stopped with actions in flight; see `operators doubts list`");
         }
-        Ok(self.kernel.lease.close().await?)
+        Ok(self.kernel.in_time(self.kernel.lease.close()).await?)
     }
 }
 
@@ -187,6 +188,7 @@ fn span_of(context: &RunContext, action: &PlannedAction) -> tracing::Span {
 }
 
 enum Step {
+    Refuse(Box<Keyless>, Overloaded),
     Read(Box<Keyless>),
     Act(Box<Turn>),
 }
@@ -195,8 +197,11 @@ enum Step {
 async fn dispose(step: Step, mut reply: Reply) {
     let outcome = async {
         let turn = match step {
-            Step::Read(read) => return read.read(&reply).await, // 2 read
-            Step::Act(turn) => turn,                            // 1 turn
+            Step::Refuse(refused, full) => {
+                return refused.refuse_overloaded(full, &mut reply).await;
+            }
+            Step::Read(read) => return read.read(&mut reply).await, //      2 read
+            Step::Act(turn) => turn, //                                     1 turn
         };
         let weighed = turn.weigh()?; //                                     4 trust, travels with 3
         let claimed = match weighed.claim(&mut reply).await? {

@@ -252,7 +252,8 @@ impl Weighed {
         // Whatever the answer, the claim that follows sees the state as it is, and rides out a
         // store that fails.
         let tenant = &self.case.proposal.tenant_id;
-        if let Err(error) = kernel.seams.durable.resolve(tenant, resolution).await {
+        let resolved = kernel.seams.durable.resolve(tenant, resolution);
+        if let Err(error) = kernel.in_time(resolved).await {
             tracing::warn!(%key, %error, "what the probe found is not recorded");
         }
     }

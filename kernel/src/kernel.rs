@@ -10,7 +10,7 @@ use crate::action::PlannedAction;
 use crate::clock::IdKind;
 use crate::connector::EffectClass;
 use crate::durable::{
-    Claim, ClaimAnswer, SettleAnswer, SettledOutcome, Settlement, StoreError, Ticket,
+    Claim, ClaimAnswer, DurableExec, SettleAnswer, SettledOutcome, Settlement, StoreError, Ticket,
 };
 use crate::error::ExecError;
 use crate::key::{EntityKey, TenantId};
@@ -46,9 +46,25 @@ impl Kernel {
         if let Some(key) = self.redaction_keys.get(tenant).map(|key| key.clone()) {
             return Ok(key);
         }
-        let key = self.seams.durable.redaction_key(tenant).await?;
+        let mut patience = self.patience();
+        let key = loop {
+            // Dropped half-way it may have been made, which is as good as done.
+            match self.in_time(self.seams.durable.redaction_key(tenant)).await {
+                Ok(key) => break key,
+                Err(error) if error.is_retryable() && !patience.pause().await.is_over() => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
         self.redaction_keys.insert(tenant.clone(), key.clone());
         Ok(key)
+    }
+
+    /// Awaits a store call that may be dropped half-way, no longer than anybody should wait.
+    pub(crate) async fn in_time<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        in_time(&*self.seams.durable, self.settings.store_patience, call).await
     }
 
     /// Claims, riding out a store that fails for a while and a session that was lost. The same
@@ -63,11 +79,11 @@ impl Kernel {
         let tenant = claim.proposal.tenant_id.clone();
         let mut patience = self.patience();
         let mut tell = Some(tell);
-        let mut may_have_landed = false;
         loop {
             let asked = self.seams.durable.claim(&tenant, vec![claim.clone()]);
             let error = match self.to_its_end(asked, &mut tell).await {
                 Ok(mut answers) => {
+                    claim.asked_before = false;
                     return answers.pop().ok_or_else(|| {
                         ExecError::Invariant("the store answered no claim".to_owned())
                     });
@@ -75,18 +91,19 @@ impl Kernel {
                 Err(error) => error,
             };
             if let StoreError::SessionDead { session, .. } = error {
-                if std::mem::take(&mut may_have_landed) {
+                if std::mem::take(&mut claim.asked_before) {
                     self.disown(claim).await;
                 }
-                claim.session = self.lease.replace(session).await?;
+                claim.session = self.in_time(self.lease.replace(session)).await?;
                 claim.ticket = None;
                 // Had the claim landed under the dead session, its receipt is written already and
                 // tells of a doubt; what happens from here on is told in one of its own.
                 claim.proposal.receipt_id = self.seams.clock.id(IdKind::Receipt);
-            } else if !error.is_retryable() || patience.pause().await.is_over() {
-                return Err(error.into());
             } else {
-                may_have_landed = true;
+                claim.asked_before = true;
+                if !error.is_retryable() || patience.pause().await.is_over() {
+                    return Err(error.into());
+                }
             }
         }
     }
@@ -123,7 +140,7 @@ impl Kernel {
 
     /// Awaits a store call to its end, for dropped half-way it may be done or not; but tells once
     /// when it says nothing for longer than anybody should wait.
-    async fn to_its_end<T>(
+    pub(crate) async fn to_its_end<T>(
         &self,
         call: impl Future<Output = T>,
         tell: &mut Option<impl FnOnce(StoreError)>,
@@ -134,10 +151,7 @@ impl Kernel {
             return answer;
         }
         if let Some(tell) = tell.take() {
-            tell(StoreError::Unavailable {
-                store: self.seams.durable.describe(),
-                problem: format!("no answer within {patience:?}"),
-            });
+            tell(silent(&*self.seams.durable, patience));
         }
         call.await
     }
@@ -185,20 +199,19 @@ impl Kernel {
         Patience::new(self.settings.store_patience)
     }
 
-    /// Writes a receipt that touches no key, riding out a store that fails for a while.
+    /// Writes a receipt that touches no key, riding out a store that fails for a while; tells the
+    /// caller when the store says nothing for longer than anybody should wait.
     pub(crate) async fn record(
         &self,
         tenant: &TenantId,
         receipt: Receipt,
+        reply: &mut Reply,
     ) -> Result<(), ExecError> {
         let mut patience = self.patience();
         loop {
-            match self
-                .seams
-                .durable
-                .record(tenant, vec![receipt.clone()])
-                .await
-            {
+            let asked = self.seams.durable.record(tenant, vec![receipt.clone()]);
+            let mut tell = Some(reply.of_silence());
+            match self.to_its_end(asked, &mut tell).await {
                 Ok(()) => return Ok(()),
                 Err(error) if error.is_retryable() && !patience.pause().await.is_over() => {}
                 Err(error) => return Err(error.into()),
@@ -219,6 +232,23 @@ impl Kernel {
             }
             patience.pause().await;
         }
+    }
+}
+
+/// Awaits a store call that may be dropped half-way, `patience` at the longest.
+pub(crate) async fn in_time<T>(
+    store: &dyn DurableExec,
+    patience: Duration,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let answer = tokio::time::timeout(patience, call).await;
+    answer.unwrap_or_else(|_| Err(silent(store, patience)))
+}
+
+fn silent(store: &dyn DurableExec, patience: Duration) -> StoreError {
+    StoreError::Unavailable {
+        store: store.describe(),
+        problem: format!("no answer within {patience:?}"),
     }
 }
 

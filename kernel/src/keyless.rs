@@ -28,14 +28,15 @@ impl Keyless {
     pub(crate) async fn refuse_overloaded(
         self,
         full: Overloaded,
+        reply: &mut Reply,
     ) -> Result<ActionResult, ExecError> {
         let error = format!("{} actions wait for this entity already", full.waiters_max);
-        self.end_without_key(Outcome::Refused(Refusal::new(Reason::Overloaded, error)))
-            .await
+        let refusal = Refusal::new(Reason::Overloaded, error);
+        self.end_without_key(Outcome::Refused(refusal), reply).await
     }
 
     /// Gate 2: a read, once everything before it has had its turn. No dedup, no policy.
-    pub(crate) async fn read(self, reply: &Reply) -> Result<ActionResult, ExecError> {
+    pub(crate) async fn read(self, reply: &mut Reply) -> Result<ActionResult, ExecError> {
         self.pass_between_processes(reply).await?;
         let refusal = self.proposed.invalid_args();
         let outcome = match (refusal, &self.proposed.tool) {
@@ -54,46 +55,61 @@ impl Keyless {
                 }
             },
         };
-        self.end_without_key(outcome).await
+        self.end_without_key(outcome, reply).await
     }
 
-    async fn pass_between_processes(&self, reply: &Reply) -> Result<(), ExecError> {
+    /// A caller that was told of a silent or failing store is answered for good: what is left to do
+    /// then is to find out whether there is a place in the queue, and to give it back.
+    async fn pass_between_processes(&self, reply: &mut Reply) -> Result<(), ExecError> {
         let kernel = &self.kernel;
         let (durable, tenant) = (&kernel.seams.durable, &self.proposed.run.tenant);
         let entity = &self.proposed.action.entity_key;
+        let asker = &self.proposed.receipt_id;
         let mut ticket = None;
-        let mut asked = 0;
+        let mut waits = 0;
         let mut patience = kernel.patience();
         loop {
             let session = kernel.lease.session();
-            match durable.pass(tenant, entity, session, ticket).await {
+            let passing = durable.pass(tenant, entity, session, asker, ticket);
+            let passed = kernel
+                .to_its_end(passing, &mut Some(reply.of_silence()))
+                .await;
+            match passed {
+                Ok(None) if reply.is_answered() => return Err(ExecError::Abandoned),
                 Ok(None) => return Ok(()),
+                Ok(Some(place)) if reply.is_answered() || reply.is_caller_gone() => {
+                    kernel.leave(tenant, entity, place).await;
+                    return Err(ExecError::Abandoned);
+                }
                 Ok(Some(place)) => {
-                    if reply.is_caller_gone() {
-                        kernel.leave(tenant, entity, place).await;
-                        return Err(ExecError::Abandoned);
-                    }
                     ticket = Some(place);
-                    durable.wait(tenant, entity, place, asked).await;
-                    asked = asked.saturating_add(1);
+                    durable.wait(tenant, entity, place, waits).await;
+                    waits = waits.saturating_add(1);
+                }
+                // Its place went with it.
+                Err(StoreError::SessionDead { .. }) if reply.is_answered() => {
+                    return Err(ExecError::Abandoned);
                 }
                 Err(StoreError::SessionDead { session, .. }) => {
-                    kernel.lease.replace(session).await?;
+                    kernel.in_time(kernel.lease.replace(session)).await?;
                     ticket = None;
                 }
-                Err(error) if error.is_retryable() && !patience.pause().await.is_over() => {}
-                Err(error) => {
-                    if let Some(place) = ticket {
-                        kernel.leave(tenant, entity, place).await;
+                Err(error) if error.is_retryable() => {
+                    if patience.pause().await.is_over() {
+                        reply.answer(Err(error.into()));
                     }
-                    return Err(error.into());
                 }
+                Err(error) => return Err(error.into()),
             }
         }
     }
 
     /// Ends what touches no key: the receipt is durable before the result is given.
-    async fn end_without_key(self, outcome: Outcome) -> Result<ActionResult, ExecError> {
+    async fn end_without_key(
+        self,
+        outcome: Outcome,
+        reply: &mut Reply,
+    ) -> Result<ActionResult, ExecError> {
         let proposal = self.proposed.proposal(unasked());
         let attempt = u32::from(!matches!(outcome, Outcome::Refused(_)));
         let mark = AttemptMark {
@@ -114,7 +130,7 @@ impl Keyless {
         };
         let receipt = proposal.receipt(&mark, &ending, self.kernel.seams.clock.now());
         self.kernel
-            .record(&self.proposed.run.tenant, receipt)
+            .record(&self.proposed.run.tenant, receipt, reply)
             .await?;
         let decision = proposal.decision;
         Ok(ActionResult::new(

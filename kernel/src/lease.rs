@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::durable::{Beat, DurableExec, SessionId, StoreError};
+use crate::kernel::in_time;
 
 /// Beats per lease: two may be lost before the session is.
 const BEATS_PER_LEASE: u32 = 3;
@@ -78,7 +79,7 @@ impl Lease {
         }
         let session = self.session();
         let asked = self.clock.monotonic();
-        match self.durable.heartbeat(session).await? {
+        match self.heartbeat(session).await? {
             Beat::Alive => self.confirm(session, asked),
             Beat::Dead => {
                 tracing::warn!(%session, "the session was declared dead; opening another");
@@ -94,13 +95,19 @@ impl Lease {
             return true;
         }
         let asked = self.clock.monotonic();
-        match self.durable.heartbeat(session).await {
+        match self.heartbeat(session).await {
             Ok(Beat::Alive) => {
                 self.confirm(session, asked);
                 self.is_good(session)
             }
             Ok(Beat::Dead) | Err(_) => false,
         }
+    }
+
+    /// No answer within a lease is no sign of life; waiting for it would stop the next.
+    async fn heartbeat(&self, session: SessionId) -> Result<Beat, StoreError> {
+        let beat = self.durable.heartbeat(session);
+        in_time(&*self.durable, self.span, beat).await
     }
 
     /// Opens another session in place of a dead one; the one there now if somebody did already.

@@ -35,7 +35,7 @@ use crate::key::{IdempotencyKey, TenantId};
 use crate::receipt::{AttemptMark, Proposal};
 
 pub(crate) use claim::said_by;
-pub use claim::{ClaimStep, Turn, claim};
+pub use claim::{ClaimStep, Turn, claim, told_before};
 pub use close::{ForgetStep, ResolveStep, forget, owner_died, resolve};
 pub use settle::{SettleStep, settle};
 

@@ -32,7 +32,7 @@ pub(crate) struct Proposed {
     pub(crate) shown: PlannedAction,
     pub(crate) tool: Option<Tool>,
     pub(crate) redaction: Redaction,
-    receipt_id: String,
+    pub(crate) receipt_id: String,
     at: Timestamp,
 }
 
@@ -238,6 +238,7 @@ impl Case {
         Claim {
             session,
             ticket: None,
+            asked_before: false,
             proposal: self.proposal.clone(),
             fingerprint: self.fingerprint.clone(),
             effect: contract.map_or(EffectClass::Opaque, |contract| contract.effect),

@@ -3,6 +3,7 @@
 use tokio::sync::oneshot;
 
 use crate::action::ActionResult;
+use crate::durable::StoreError;
 use crate::error::ExecError;
 
 /// Where the answer goes. The work goes on whether or not anybody still listens.
@@ -20,6 +21,11 @@ impl Reply {
             // The caller may have left; what happened is in the receipt.
             drop(sender.send(answer));
         }
+    }
+
+    /// Tells the caller that the store is silent.
+    pub(crate) fn of_silence(&mut self) -> impl FnOnce(StoreError) {
+        |error| self.answer(Err(ExecError::Store(error)))
     }
 
     /// Whether the caller has been told something already.

@@ -22,6 +22,24 @@ pub(crate) enum Change {
     Moved,
 }
 
+/// Somebody in an entity's queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    /// Its session, with which it goes.
+    pub(crate) session: SessionId,
+    /// The receipt of its proposal: asking again after a lost answer finds its place again.
+    pub(crate) asker: String,
+}
+
+/// Whoever wants a turn, and its place in the queue as far as that is known.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    pub(crate) session: SessionId,
+    /// The receipt of its proposal.
+    pub(crate) name: &'a str,
+    pub(crate) place: Option<Ticket>,
+}
+
 /// The records of a store inside one transaction.
 pub(crate) trait Book {
     /// Why a record could not be read or written.
@@ -55,20 +73,33 @@ pub(crate) trait Book {
     ) -> Result<(), Self::Error>;
     /// Appends a receipt; one whose id is there already stays as it is.
     fn append(&mut self, receipt: Receipt) -> Result<(), Self::Error>;
+    /// The receipt of this id.
+    fn receipt(
+        &mut self,
+        tenant: &TenantId,
+        receipt_id: &str,
+    ) -> Result<Option<Receipt>, Self::Error>;
 
     /// Who has waited longest for an entity.
     fn first_waiter(
         &mut self,
         tenant: &TenantId,
         entity: &EntityKey,
-    ) -> Result<Option<(Ticket, SessionId)>, Self::Error>;
-    /// Puts a session behind everybody who waits.
+    ) -> Result<Option<(Ticket, Waiter)>, Self::Error>;
+    /// Puts somebody behind everybody who waits.
     fn add_waiter(
         &mut self,
         tenant: &TenantId,
         entity: &EntityKey,
-        session: SessionId,
+        waiter: Waiter,
     ) -> Result<Ticket, Self::Error>;
+    /// The place of whoever waits under this name.
+    fn place_of(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        asker: &str,
+    ) -> Result<Option<Ticket>, Self::Error>;
     /// Whether a place is still there.
     fn has_waiter(
         &mut self,
@@ -124,8 +155,21 @@ pub(crate) fn claim<B: Book>(
     if book.is_buried(claim.session)? {
         return Err(BookError::SessionDead(claim.session));
     }
-    let entity_key = &claim.proposal.entity_key;
-    let (entity, turn) = turn_of(book, tenant, entity_key, claim.session, claim.ticket)?;
+    let (entity_key, name) = (&claim.proposal.entity_key, &claim.proposal.receipt_id);
+    let mut asker = Asker {
+        session: claim.session,
+        name,
+        place: claim.ticket,
+    };
+    if claim.asked_before {
+        asker.place = book.place_of(tenant, entity_key, name)?;
+        if let Some(receipt) = book.receipt(tenant, name)? {
+            let key = book.key(tenant, &claim.proposal.idempotency_key)?;
+            give_place_back(book, tenant, entity_key, asker)?;
+            return Ok(life::told_before(&receipt, key.as_deref(), claim));
+        }
+    }
+    let (entity, turn) = turn_of(book, tenant, entity_key, &mut asker)?;
     // Read after `turn_of`: burying a dead holder may have moved this very key.
     let key = book.key(tenant, &claim.proposal.idempotency_key)?;
     let answer = match life::claim(key.as_deref(), &entity, turn, claim, book.now()) {
@@ -137,7 +181,7 @@ pub(crate) fn claim<B: Book>(
         }
         ClaimStep::GrantedBefore(mark) => ClaimAnswer::Claimed(mark),
         ClaimStep::Wait => {
-            let ticket = queue(book, tenant, entity_key, claim.session, claim.ticket)?;
+            let ticket = queue(book, tenant, entity_key, asker)?;
             return Ok(ClaimAnswer::Wait(ticket));
         }
         ClaimStep::Probe(doubt) => ClaimAnswer::Probe(doubt),
@@ -146,9 +190,7 @@ pub(crate) fn claim<B: Book>(
             answer
         }
     };
-    if let Some(ticket) = claim.ticket {
-        book.remove_waiter(tenant, entity_key, ticket)?;
-    }
+    give_place_back(book, tenant, entity_key, asker)?;
     Ok(answer)
 }
 
@@ -157,34 +199,31 @@ pub(crate) fn pass<B: Book>(
     book: &mut B,
     tenant: &TenantId,
     entity_key: &EntityKey,
-    session: SessionId,
-    ticket: Option<Ticket>,
+    mut asker: Asker<'_>,
 ) -> Result<Option<Ticket>, BookError<B::Error>> {
-    if book.is_buried(session)? {
-        return Err(BookError::SessionDead(session));
+    if book.is_buried(asker.session)? {
+        return Err(BookError::SessionDead(asker.session));
     }
-    let (_, turn) = turn_of(book, tenant, entity_key, session, ticket)?;
+    let (_, turn) = turn_of(book, tenant, entity_key, &mut asker)?;
     if turn == Turn::Taken {
-        return Ok(Some(queue(book, tenant, entity_key, session, ticket)?));
+        return Ok(Some(queue(book, tenant, entity_key, asker)?));
     }
-    if let Some(ticket) = ticket {
-        book.remove_waiter(tenant, entity_key, ticket)?;
-    }
+    give_place_back(book, tenant, entity_key, asker)?;
     Ok(None)
 }
 
-/// The entity, and whether its turn is to be had by whoever holds `ticket`. Dead holders and dead
-/// waiters are buried on the way; `asker` is not, however old its last heartbeat: it asks.
+/// The entity, and whether its turn is to be had by `asker`, whose place is noted if it is the
+/// first. Dead holders and dead waiters are buried on the way; the asker is not, however old its
+/// last heartbeat: it asks.
 fn turn_of<B: Book>(
     book: &mut B,
     tenant: &TenantId,
     entity_key: &EntityKey,
-    asker: SessionId,
-    ticket: Option<Ticket>,
+    asker: &mut Asker<'_>,
 ) -> Result<(EntityRecord, Turn), BookError<B::Error>> {
     let mut entity = book.entity(tenant, entity_key)?;
     if let Some(holder) = entity.holder
-        && holder != asker
+        && holder != asker.session
         && book.is_lifeless(holder)?
     {
         declare_dead(book, holder)?;
@@ -193,29 +232,51 @@ fn turn_of<B: Book>(
     if entity.holder.is_some() {
         return Ok((entity, Turn::Taken));
     }
-    while let Some((first, session)) = book.first_waiter(tenant, entity_key)? {
-        if Some(first) == ticket {
+    while let Some((first, waiter)) = book.first_waiter(tenant, entity_key)? {
+        if Some(first) == asker.place || waiter.asker == asker.name {
+            asker.place = Some(first);
             break;
         }
-        if session == asker || !book.is_lifeless(session)? {
+        if waiter.session == asker.session || !book.is_lifeless(waiter.session)? {
             return Ok((entity, Turn::Taken));
         }
-        declare_dead(book, session)?;
+        declare_dead(book, waiter.session)?;
     }
     Ok((entity, Turn::Free))
 }
 
+/// The place of `asker`: the one it has, by whatever it is known, or the last.
 fn queue<B: Book>(
     book: &mut B,
     tenant: &TenantId,
     entity: &EntityKey,
-    session: SessionId,
-    ticket: Option<Ticket>,
+    asker: Asker<'_>,
 ) -> Result<Ticket, BookError<B::Error>> {
-    match ticket {
-        Some(ticket) if book.has_waiter(tenant, entity, ticket)? => Ok(ticket),
-        Some(_) | None => Ok(book.add_waiter(tenant, entity, session)?),
+    if let Some(ticket) = asker.place
+        && book.has_waiter(tenant, entity, ticket)?
+    {
+        return Ok(ticket);
     }
+    if let Some(ticket) = book.place_of(tenant, entity, asker.name)? {
+        return Ok(ticket);
+    }
+    let waiter = Waiter {
+        session: asker.session,
+        asker: asker.name.to_owned(),
+    };
+    Ok(book.add_waiter(tenant, entity, waiter)?)
+}
+
+fn give_place_back<B: Book>(
+    book: &mut B,
+    tenant: &TenantId,
+    entity: &EntityKey,
+    asker: Asker<'_>,
+) -> Result<(), BookError<B::Error>> {
+    if let Some(ticket) = asker.place {
+        book.remove_waiter(tenant, entity, ticket)?;
+    }
+    Ok(())
 }
 
 /// Records the end of one attempt.

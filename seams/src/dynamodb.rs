@@ -36,6 +36,7 @@ use operators_kernel::{
 };
 use tokio::task::JoinSet;
 
+use crate::book::Asker;
 use request::Table;
 use trail::Trail;
 use trouble::chance;
@@ -200,12 +201,18 @@ impl DurableExec for DynamoStore {
         tenant: &TenantId,
         entity: &EntityKey,
         session: SessionId,
+        asker: &str,
         ticket: Option<Ticket>,
     ) -> Result<Option<Ticket>, StoreError> {
-        let (tenant, entity) = (tenant.clone(), entity.clone());
-        self.owned(
-            move |shared| async move { shared.pass(&tenant, &entity, session, ticket).await },
-        )
+        let (tenant, entity, name) = (tenant.clone(), entity.clone(), asker.to_owned());
+        self.owned(move |shared| async move {
+            let asker = Asker {
+                session,
+                name: &name,
+                place: ticket,
+            };
+            shared.pass(&tenant, &entity, asker).await
+        })
         .await
     }
 

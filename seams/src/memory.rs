@@ -3,7 +3,8 @@
 //! Held to the same rules as every other store, surviving a restart excepted. Several executors of
 //! one process may share it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use operators_kernel::{
 };
 use tokio::sync::Notify;
 
-use crate::book::{self, Book, BookError};
+use crate::book::{self, Asker, Book, BookError};
 use crate::page::{Page, SessionRecord, Want};
 
 /// Keys, turns and receipts in memory.
@@ -35,7 +36,7 @@ struct Records {
     page: Page,
     // Shared: a growing list of them moves pointers, not receipts.
     receipts: HashMap<TenantId, Vec<Arc<LedgerEntry>>>,
-    receipt_ids: HashSet<String>,
+    receipts_by_id: HashMap<String, Arc<LedgerEntry>>,
     redaction_keys: HashMap<TenantId, RedactionKey>,
     sessions_opened: u64,
     receipts_written: u64,
@@ -47,7 +48,7 @@ impl MemoryStore {
         let records = Records {
             page: Page::whole(),
             receipts: HashMap::new(),
-            receipt_ids: HashSet::new(),
+            receipts_by_id: HashMap::new(),
             redaction_keys: HashMap::new(),
             sessions_opened: 0,
             receipts_written: 0,
@@ -64,13 +65,24 @@ impl MemoryStore {
         &self,
         work: impl FnOnce(&mut Page) -> Result<T, BookError<Want>>,
     ) -> Result<T, StoreError> {
+        self.with_receipts_of(&[], work)
+    }
+
+    /// As `with`, the receipts of claims that were asked before at hand.
+    fn with_receipts_of<T>(
+        &self,
+        claims: &[Claim],
+        work: impl FnOnce(&mut Page) -> Result<T, BookError<Want>>,
+    ) -> Result<T, StoreError> {
         let mut records = self.lock();
         let records = &mut *records;
+        records.load_receipts_of(claims);
         let micros = i64::try_from(self.clock.monotonic().as_micros()).unwrap_or(i64::MAX);
         records.page.now = StoreTime(micros);
         records.page.stamp = self.clock.now();
         let done = work(&mut records.page);
         records.keep_changes();
+        records.page.unload_receipts();
         done.map_err(|error| match error {
             // A whole page holds everything and is given a ticket per call.
             BookError::Records(want) => self.unusable(format!("a record is missing: {want:?}")),
@@ -97,18 +109,28 @@ impl MemoryStore {
 }
 
 impl Records {
+    fn load_receipts_of(&mut self, claims: &[Claim]) {
+        for claim in claims.iter().filter(|claim| claim.asked_before) {
+            let receipt_id = &claim.proposal.receipt_id;
+            let found = self.receipts_by_id.get(receipt_id);
+            let receipt = found.map(|entry| entry.receipt.clone());
+            self.page.load_receipt(receipt_id.clone(), receipt);
+        }
+    }
+
     fn keep_changes(&mut self) {
         let changes = std::mem::take(&mut self.page.changes);
         for receipt in changes.receipts {
-            if !self.receipt_ids.insert(receipt.receipt_id.clone()) {
+            let Entry::Vacant(place) = self.receipts_by_id.entry(receipt.receipt_id.clone()) else {
                 continue;
-            }
+            };
             self.receipts_written += 1;
             let trail = self.receipts.entry(receipt.tenant_id.clone()).or_default();
-            trail.push(Arc::new(LedgerEntry {
+            let entry = Arc::new(LedgerEntry {
                 sequence: self.receipts_written,
                 receipt,
-            }));
+            });
+            trail.push(Arc::clone(place.insert(entry)));
         }
     }
 }
@@ -148,7 +170,7 @@ impl DurableExec for MemoryStore {
         tenant: &TenantId,
         claims: Vec<Claim>,
     ) -> Result<Vec<ClaimAnswer>, StoreError> {
-        self.with(|page| {
+        self.with_receipts_of(&claims, |page| {
             claims
                 .iter()
                 .map(|claim| book::claim(page, tenant, claim))
@@ -185,9 +207,15 @@ impl DurableExec for MemoryStore {
         tenant: &TenantId,
         entity: &EntityKey,
         session: SessionId,
+        asker: &str,
         ticket: Option<Ticket>,
     ) -> Result<Option<Ticket>, StoreError> {
-        let passed = self.with(|page| book::pass(page, tenant, entity, session, ticket));
+        let asker = Asker {
+            session,
+            name: asker,
+            place: ticket,
+        };
+        let passed = self.with(|page| book::pass(page, tenant, entity, asker));
         self.turns.notify_waiters();
         passed
     }

@@ -15,12 +15,15 @@ use operators_kernel::{
     EntityKey, IdempotencyKey, Receipt, SessionId, StoreTime, TenantId, Ticket, Timestamp,
 };
 
-use crate::book::{Book, Change};
+use crate::book::{Book, Change, Waiter};
 
 /// A key of a tenant.
 pub(crate) type KeyName = (TenantId, IdempotencyKey);
 /// An entity of a tenant.
 pub(crate) type EntityName = (TenantId, EntityKey);
+
+/// Everybody who waits for one entity, in their order.
+pub(crate) type Queue = BTreeMap<Ticket, Waiter>;
 
 /// A record that a decision needs and a partial page does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub(crate) enum Want {
     Intents(SessionId),
     /// A ticket nobody has.
     Ticket,
+    /// The receipt of this id.
+    Receipt(String),
 }
 
 /// What a page knows of a session.
@@ -71,7 +76,7 @@ pub(crate) struct Changes {
     /// Receipts, in order.
     pub(crate) receipts: Vec<Receipt>,
     /// New places in queues.
-    pub(crate) waiters_added: Vec<(EntityName, Ticket, SessionId)>,
+    pub(crate) waiters_added: Vec<(EntityName, Ticket, Waiter)>,
     /// Places given back.
     pub(crate) waiters_removed: Vec<(EntityName, Ticket)>,
     /// Sessions given one more lease.
@@ -88,11 +93,13 @@ pub(crate) struct Page {
     pub(crate) stamp: Timestamp,
     keys: HashMap<KeyName, Option<Arc<KeyRecord>>>,
     entities: HashMap<EntityName, EntityRecord>,
-    queues: HashMap<EntityName, BTreeMap<Ticket, SessionId>>,
+    queues: HashMap<EntityName, Queue>,
     sessions: HashMap<SessionId, SessionRecord>,
     knows_all_sessions: bool,
     intents: HashMap<SessionId, Vec<KeyName>>,
     next_ticket: Option<Ticket>,
+    /// Receipts of proposals that were asked before, loaded for one decision.
+    receipts: HashMap<String, Option<Receipt>>,
     pub(crate) changes: Changes,
 }
 
@@ -122,6 +129,7 @@ impl Page {
             knows_all_sessions: extent == Extent::Whole,
             intents: HashMap::new(),
             next_ticket: None,
+            receipts: HashMap::new(),
             changes: Changes::default(),
         }
     }
@@ -139,6 +147,16 @@ impl Page {
     /// A session that is new.
     pub(crate) fn add_session(&mut self, session: SessionId, record: SessionRecord) {
         self.sessions.insert(session, record);
+    }
+
+    /// The receipt of this id, or the knowledge that there is none.
+    pub(crate) fn load_receipt(&mut self, receipt_id: String, receipt: Option<Receipt>) {
+        self.receipts.insert(receipt_id, receipt);
+    }
+
+    /// Forgets the receipts that were loaded for the last decision.
+    pub(crate) fn unload_receipts(&mut self) {
+        self.receipts.clear();
     }
 
     fn missing<T>(&self, want: Want, absent: T) -> Result<T, Want> {
@@ -167,7 +185,7 @@ impl Page {
 
     /// Everybody who waits for an entity, as it is on this page.
     #[cfg(feature = "dynamodb")]
-    pub(crate) fn queue_now(&self, name: &EntityName) -> Option<&BTreeMap<Ticket, SessionId>> {
+    pub(crate) fn queue_now(&self, name: &EntityName) -> Option<&Queue> {
         self.queues.get(name)
     }
 
@@ -184,7 +202,7 @@ impl Page {
         self.entities.insert(name, record);
     }
 
-    pub(crate) fn load_queue(&mut self, name: EntityName, queue: BTreeMap<Ticket, SessionId>) {
+    pub(crate) fn load_queue(&mut self, name: EntityName, queue: Queue) {
         self.queues.insert(name, queue);
     }
 
@@ -270,11 +288,18 @@ impl Book for Page {
         Ok(())
     }
 
+    fn receipt(&mut self, _tenant: &TenantId, receipt_id: &str) -> Result<Option<Receipt>, Want> {
+        match self.receipts.get(receipt_id) {
+            Some(receipt) => Ok(receipt.clone()),
+            None => Err(Want::Receipt(receipt_id.to_owned())),
+        }
+    }
+
     fn first_waiter(
         &mut self,
         tenant: &TenantId,
         entity: &EntityKey,
-    ) -> Result<Option<(Ticket, SessionId)>, Want> {
+    ) -> Result<Option<(Ticket, Waiter)>, Want> {
         if self.extent == Extent::Whole && self.queues.is_empty() {
             return Ok(None);
         }
@@ -282,7 +307,7 @@ impl Book for Page {
         match self.queues.get(&name) {
             Some(queue) => Ok(queue
                 .first_key_value()
-                .map(|(ticket, session)| (*ticket, *session))),
+                .map(|(ticket, waiter)| (*ticket, waiter.clone()))),
             None => self.missing(Want::Queue(name), None),
         }
     }
@@ -291,7 +316,7 @@ impl Book for Page {
         &mut self,
         tenant: &TenantId,
         entity: &EntityKey,
-        session: SessionId,
+        waiter: Waiter,
     ) -> Result<Ticket, Want> {
         let ticket = self.next_ticket.take().ok_or(Want::Ticket)?;
         if self.extent == Extent::Whole {
@@ -301,9 +326,24 @@ impl Book for Page {
         self.queues
             .entry(name.clone())
             .or_default()
-            .insert(ticket, session);
-        self.changes.waiters_added.push((name, ticket, session));
+            .insert(ticket, waiter.clone());
+        self.changes.waiters_added.push((name, ticket, waiter));
         Ok(ticket)
+    }
+
+    fn place_of(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        asker: &str,
+    ) -> Result<Option<Ticket>, Want> {
+        let name = (tenant.clone(), entity.clone());
+        let Some(queue) = self.queues.get(&name) else {
+            return self.missing(Want::Queue(name), None);
+        };
+        let mut places = queue.iter();
+        let place = places.find(|(_, waiter)| waiter.asker == asker);
+        Ok(place.map(|(ticket, _)| *ticket))
     }
 
     fn has_waiter(
@@ -373,7 +413,7 @@ impl Book for Page {
         }
         let whole = self.extent == Extent::Whole;
         self.queues.retain(|_, queue| {
-            queue.retain(|_, waiter| *waiter != session);
+            queue.retain(|_, waiter| waiter.session != session);
             !whole || !queue.is_empty()
         });
         self.changes.buried.push(session);

@@ -29,6 +29,7 @@ use operators_kernel::{
 use tokio::sync::oneshot;
 
 use crate::batch::{Batcher, Limits};
+use crate::book::Asker;
 use address::Address;
 use bells::Bells;
 use claims::{ClaimItem, Fast, RecordItem, SettleItem};
@@ -170,8 +171,8 @@ impl DurableExec for PgStore {
         tenant: &TenantId,
         claims: Vec<Claim>,
     ) -> Result<Vec<ClaimAnswer>, StoreError> {
-        // Whoever has a place in the queue is no common case.
-        let is_common = |claim: &&Claim| claim.ticket.is_none();
+        // Whoever has a place in the queue, or may have one, is no common case.
+        let is_common = |claim: &&Claim| claim.ticket.is_none() && !claim.asked_before;
         let mut items = Vec::with_capacity(claims.len());
         for claim in claims.iter().filter(is_common) {
             let item = ClaimItem::of(tenant, claim).map_err(|trouble| self.sort(trouble))?;
@@ -246,13 +247,19 @@ impl DurableExec for PgStore {
         tenant: &TenantId,
         entity: &EntityKey,
         session: SessionId,
+        asker: &str,
         ticket: Option<Ticket>,
     ) -> Result<Option<Ticket>, StoreError> {
         let ear = self.bells.ear();
-        let (tenant, entity) = (tenant.clone(), entity.clone());
+        let (tenant, entity, name) = (tenant.clone(), entity.clone(), asker.to_owned());
         let passed = self
             .owned(|lines| async move {
-                sessions::pass(&lines, &tenant, &entity, session, ticket).await
+                let asker = Asker {
+                    session,
+                    name: &name,
+                    place: ticket,
+                };
+                sessions::pass(&lines, &tenant, &entity, asker).await
             })
             .await?;
         if let Some(ticket) = passed {

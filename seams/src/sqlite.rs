@@ -21,7 +21,7 @@ use operators_kernel::{
 };
 use rusqlite::Connection;
 
-use crate::book::{self, Book, BookError};
+use crate::book::{self, Asker, Book, BookError};
 use alive::SignsOfLife;
 use rows::{RowError, Rows};
 use writer::Writer;
@@ -145,11 +145,19 @@ impl DurableExec for SqliteStore {
         tenant: &TenantId,
         entity: &EntityKey,
         session: SessionId,
+        asker: &str,
         ticket: Option<Ticket>,
     ) -> Result<Option<Ticket>, StoreError> {
-        let (tenant, entity) = (tenant.clone(), entity.clone());
-        self.write(move |rows| book::pass(rows, &tenant, &entity, session, ticket))
-            .await
+        let (tenant, entity, name) = (tenant.clone(), entity.clone(), asker.to_owned());
+        self.write(move |rows| {
+            let asker = Asker {
+                session,
+                name: &name,
+                place: ticket,
+            };
+            book::pass(rows, &tenant, &entity, asker)
+        })
+        .await
     }
 
     async fn wait(&self, _tenant: &TenantId, _entity: &EntityKey, ticket: Ticket, asked: u32) {

@@ -8,11 +8,15 @@
 mod client;
 mod dice;
 mod model;
+mod seen;
 
-use operators_tests::stores::{MemoryBench, SqliteBench};
+use operators_tests::dynamodb::DynamoBench;
+use operators_tests::postgres::PgBench;
+use operators_tests::stores::{Bench, MemoryBench, SqliteBench};
 
 use client::{Client, Detail};
 use dice::Dice;
+use seen::Seen;
 
 /// Calls in one program.
 const CALLS: usize = 120;
@@ -34,7 +38,7 @@ fn seeds(count: u64) -> std::ops::Range<u64> {
 /// and rules 4.8, 4.9, 4.10, 4.11, 5.1, 5.7, 8.3, 8.5.
 #[tokio::test]
 async fn random_programs_end_alike_in_memory_and_in_the_model() {
-    let mut seen = client::Seen::default();
+    let mut seen = Seen::default();
     for seed in seeds(300) {
         let bench = MemoryBench::fresh();
         let mut client = Client::start(&bench, Detail::Exact, Dice::new(seed)).await;
@@ -53,7 +57,7 @@ async fn random_programs_end_alike_in_memory_and_in_the_model() {
 /// By rule 8.1, and the same on one file through two handles, one of which is dropped now and then.
 #[tokio::test]
 async fn random_programs_end_alike_in_a_file_and_in_the_model() {
-    let mut seen = client::Seen::default();
+    let mut seen = Seen::default();
     for seed in seeds(12) {
         let bench = SqliteBench::fresh();
         let mut client = Client::start(&bench, Detail::Timeless, Dice::new(seed)).await;
@@ -63,6 +67,35 @@ async fn random_programs_end_alike_in_a_file_and_in_the_model() {
         seen.add(&client.seen);
     }
     seen.show("sqlite");
+}
+
+/// By rule 8.1, and the same on a server through two handles.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_programs_end_alike_in_postgres_and_in_the_model() {
+    remotely("postgres", 8, PgBench::fresh).await;
+}
+
+/// By rule 8.1, and the same on a table through two handles.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_programs_end_alike_in_dynamodb_and_in_the_model() {
+    remotely("dynamodb", 6, DynamoBench::fresh).await;
+}
+
+async fn remotely<B: Bench>(store: &str, count: u64, fresh: impl Fn() -> B) {
+    let mut seen = Seen::default();
+    for seed in seeds(count) {
+        let bench = fresh();
+        if let Some(why) = bench.missing() {
+            println!("skipped: {why}");
+            return;
+        }
+        let mut client = Client::start(&bench, Detail::Leased, Dice::new(seed)).await;
+        for call in 0..CALLS {
+            run(&mut client, store, seed, call).await;
+        }
+        seen.add(&client.seen);
+    }
+    seen.show(store);
 }
 
 async fn run(client: &mut Client<'_>, store: &str, seed: u64, call: usize) {

@@ -17,3 +17,4 @@ mod stores;
 mod support;
 mod trust;
 mod turns;
+mod unheard;

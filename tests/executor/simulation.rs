@@ -52,9 +52,9 @@ fn odds(op: Op) -> (u64, u64) {
     match op {
         Op::Claim => (6, 6),
         Op::Settle => (10, 10),
-        Op::Record | Op::Resolve => (8, 8),
+        Op::Record | Op::Resolve | Op::Pass => (8, 8),
         Op::Heartbeat => (35, 5),
-        Op::Open | Op::Leave | Op::Pass => (10, 0),
+        Op::Open | Op::Leave => (10, 0),
         Op::Close | Op::Forget | Op::RedactionKey | Op::Look => (0, 0),
     }
 }

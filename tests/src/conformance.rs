@@ -37,6 +37,9 @@ macro_rules! conformance {
                     a_waiter_whose_session_died_is_passed_over,
                     a_read_waits_its_turn_and_holds_nobody_up,
                     a_read_passes_an_entity_in_doubt,
+                    a_wait_whose_answer_was_lost_is_the_same_place,
+                    a_lost_place_that_is_not_needed_any_more_holds_nobody_up,
+                    a_read_whose_answer_was_lost_has_one_place,
                     every_end_gives_the_turn_up,
                     a_hundred_claims_of_one_key_are_one_intent,
                     a_call_of_many_claims_answers_each_in_its_order,
@@ -58,6 +61,8 @@ macro_rules! conformance {
                     a_written_off_key_can_be_forgotten_and_a_doubt_cannot,
                     a_tenants_redaction_key_is_its_own_and_stays,
                     a_claim_asked_again_is_one_intent,
+                    a_refusal_whose_answer_was_lost_is_told_again,
+                    a_duplicate_whose_answer_was_lost_stays_one,
                     a_claim_that_became_a_doubt_is_not_sent_again_under_its_receipt,
                 }
                 doubts {

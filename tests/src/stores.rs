@@ -157,8 +157,8 @@ impl<B: Bench> Bench for Wrapped<B> {
 /// A store whose answers get lost: everything that may be asked again is, and the second answer
 /// counts. Held to every rule as it is.
 ///
-/// Not asked again: a claim or a read that was told to wait (it would take a second place in the
-/// queue), and what says "look" after a lost answer (`resolve` and `forget`).
+/// Not asked again: a read that was let through (it would wait for whoever came meanwhile), and what
+/// says "look" after a lost answer (`resolve` and `forget`).
 #[derive(Debug)]
 pub struct AskedTwice(Arc<dyn DurableExec>);
 
@@ -190,11 +190,12 @@ impl DurableExec for AskedTwice {
         tenant: &TenantId,
         claims: Vec<Claim>,
     ) -> Result<Vec<ClaimAnswer>, StoreError> {
-        let first = self.0.claim(tenant, claims.clone()).await?;
-        if first.iter().any(|a| matches!(a, ClaimAnswer::Wait(_))) {
-            return Ok(first);
-        }
-        self.0.claim(tenant, claims).await
+        self.0.claim(tenant, claims.clone()).await?;
+        let unheard = claims.into_iter().map(|mut claim| {
+            claim.asked_before = true;
+            claim
+        });
+        self.0.claim(tenant, unheard.collect()).await
     }
 
     async fn settle(
@@ -216,9 +217,13 @@ impl DurableExec for AskedTwice {
         tenant: &TenantId,
         entity: &EntityKey,
         session: SessionId,
+        asker: &str,
         ticket: Option<Ticket>,
     ) -> Result<Option<Ticket>, StoreError> {
-        self.0.pass(tenant, entity, session, ticket).await
+        match self.0.pass(tenant, entity, session, asker, ticket).await? {
+            None => Ok(None),
+            Some(_) => self.0.pass(tenant, entity, session, asker, ticket).await,
+        }
     }
 
     async fn wait(&self, tenant: &TenantId, entity: &EntityKey, ticket: Ticket, asked: u32) {

@@ -7,7 +7,7 @@ use crate::connector::EffectClass;
 use crate::durable::{Claim, ClaimAnswer, Clearance, Fence, OnDoubt, StoreTime};
 use crate::json;
 use crate::life::{EntityRecord, KeyRecord, Phase};
-use crate::receipt::{AttemptMark, Ending, Receipt};
+use crate::receipt::{AttemptMark, Ending, Receipt, ReceiptOutcome};
 
 /// How many differing paths a conflict names; enough to see what happened.
 const CONFLICT_PATHS_MAX: usize = 20;
@@ -71,7 +71,7 @@ pub fn claim(
             Phase::Failed | Phase::InDoubt | Phase::Forgotten
                 if key.proposal.receipt_id == claim.proposal.receipt_id =>
             {
-                return refused(Some(key), claim, claimed_before());
+                return refused(Some(key), claim, proposed_before());
             }
             Phase::Failed | Phase::InDoubt | Phase::Forgotten => {}
         }
@@ -97,6 +97,43 @@ pub fn claim(
     match &claim.clearance {
         Clearance::Refused(refusal) => refused(key, claim, refusal.clone()),
         Clearance::Cleared => grant(key, entity, claim, now),
+    }
+}
+
+/// What a proposal was answered whose answer was lost, as the receipt tells that it left. What has
+/// changed since is not asked: another answer would have no receipt.
+pub fn told_before(receipt: &Receipt, key: Option<&KeyRecord>, claim: &Claim) -> ClaimAnswer {
+    let attempt = receipt.attempt;
+    let key = key.filter(|key| key.generation == receipt.generation);
+    let original = key.and_then(|key| Some(key.application.as_ref()?.original.clone()));
+    let refusal = match (receipt.outcome, original) {
+        (Some(ReceiptOutcome::Applied | ReceiptOutcome::Deduplicated), Some(original)) => {
+            return ClaimAnswer::Duplicate { original, attempt };
+        }
+        (Some(ReceiptOutcome::Refused), _) => refusal_of(receipt, key, claim),
+        // It was claimed and that claim is over, or its key was forgotten since.
+        (
+            Some(
+                ReceiptOutcome::Applied
+                | ReceiptOutcome::Deduplicated
+                | ReceiptOutcome::Failed
+                | ReceiptOutcome::InDoubt,
+            )
+            | None,
+            _,
+        ) => proposed_before(),
+    };
+    ClaimAnswer::Refused { refusal, attempt }
+}
+
+/// A refusal as its receipt tells it; the paths of a conflict are not kept there.
+fn refusal_of(receipt: &Receipt, key: Option<&KeyRecord>, claim: &Claim) -> Refusal {
+    let reason = receipt.reason.unwrap_or(Reason::InDoubt);
+    let other = key.filter(|_| reason == Reason::Conflict);
+    Refusal {
+        reason,
+        error: receipt.error.clone().unwrap_or_default(),
+        conflict: other.map_or_else(Vec::new, |key| differing_paths(key, claim)),
     }
 }
 
@@ -129,9 +166,13 @@ fn conflict(key: &KeyRecord, claim: &Claim) -> ClaimStep {
     let refusal = Refusal {
         reason: Reason::Conflict,
         error: "the idempotency key was used before with other arguments".to_owned(),
-        conflict: json::differing_paths(&key.said(), &said(claim), CONFLICT_PATHS_MAX),
+        conflict: differing_paths(key, claim),
     };
     refused(Some(key), claim, refusal)
+}
+
+fn differing_paths(key: &KeyRecord, claim: &Claim) -> Vec<String> {
+    json::differing_paths(&key.said(), &said(claim), CONFLICT_PATHS_MAX)
 }
 
 fn stale(entity: &EntityRecord, claim: &Claim) -> Option<Refusal> {
@@ -167,10 +208,10 @@ fn doubtful(doubt: &KeyRecord, claim: &Claim, now: StoreTime) -> Option<ClaimSte
     ))
 }
 
-fn claimed_before() -> Refusal {
+fn proposed_before() -> Refusal {
     Refusal::new(
         Reason::InDoubt,
-        "this very proposal was claimed before and its claim is over; see its receipt",
+        "this very proposal was made before and is over; see its receipt",
     )
 }
 

@@ -161,7 +161,7 @@ impl Shared {
             sheet.dying = Some(session);
             let decided = self.decide(sheet, |page| book::declare_dead(page, session));
             let (page, ()) = Box::pin(decided).await?;
-            if let Kept::Done = self.keep(sheet, page, "", asked).await? {
+            if let Kept::Done = self.keep(sheet, page, asked).await? {
                 return Ok(true);
             }
             if !pauses.pause(&self.table.observer).await {

@@ -9,15 +9,8 @@ use operators_kernel::{Fence, IdempotencyKey, SessionId, StoreTime, Ticket};
 use super::fields::{Fields, number, text};
 use super::item::{Address, Item, Span, VERSION, read_span, write_span};
 use super::observer::Observer;
-
-/// A place in an entity's queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Waiter {
-    pub(super) ticket: Ticket,
-    pub(super) session: SessionId,
-    /// Who waits there; asking again after a lost answer finds its place again.
-    pub(super) asker: String,
-}
+use crate::book::Waiter;
+use crate::page::Queue;
 
 /// An entity as it is kept.
 #[derive(Debug, Clone)]
@@ -28,7 +21,7 @@ pub(super) struct EntityItem {
     pub(super) record: EntityRecord,
     /// The key under which it is held, so that a dead holder's intent is found without an index.
     pub(super) holding: Option<IdempotencyKey>,
-    pub(super) queue: Vec<Waiter>,
+    pub(super) queue: Queue,
     /// Tickets given so far.
     pub(super) tickets: u64,
     pub(super) landing: Option<Span>,
@@ -40,7 +33,7 @@ impl EntityItem {
             version: 0,
             record: EntityRecord::default(),
             holding: None,
-            queue: Vec::new(),
+            queue: Queue::new(),
             tickets: 0,
             landing: None,
         }
@@ -73,11 +66,11 @@ impl EntityItem {
         };
         let queue = fields.list("queue")?.into_iter().map(|entry| {
             let entry = Fields::of(entry, "a place in a queue");
-            Ok(Waiter {
-                ticket: Ticket(entry.number("ticket")?),
+            let waiter = Waiter {
                 session: SessionId(entry.number("session")?),
                 asker: entry.text("asker")?.to_owned(),
-            })
+            };
+            Ok((Ticket(entry.number("ticket")?), waiter))
         });
         let landing = fields.map_if_there("landing")?;
         Ok(Self {
@@ -120,9 +113,9 @@ impl EntityItem {
             put("landing", AttributeValue::M(write_span(landing)));
         }
         if !self.queue.is_empty() {
-            let queue = self.queue.iter().map(|waiter| {
+            let queue = self.queue.iter().map(|(ticket, waiter)| {
                 AttributeValue::M(HashMap::from([
-                    ("ticket".to_owned(), number(waiter.ticket.0)),
+                    ("ticket".to_owned(), number(ticket.0)),
                     ("session".to_owned(), number(waiter.session.0)),
                     ("asker".to_owned(), text(&waiter.asker)),
                 ]))

@@ -4,7 +4,7 @@ use operators_kernel::life::{KeyRecord, Phase};
 use operators_kernel::{StoreError, StoreTime};
 
 use super::Shared;
-use super::entity_item::{EntityItem, Waiter};
+use super::entity_item::EntityItem;
 use super::item::{Address, Span};
 use super::key_item::KeyItem;
 use super::request::{Expect, InTheWay, Write, Written};
@@ -14,17 +14,16 @@ use super::trouble::fresh_id;
 use crate::page::Page;
 
 impl Shared {
-    /// Writes what a decision changed, if the records are still what it was made on. `name` is who
-    /// takes a new place in the queue; `asked` is when the call began.
+    /// Writes what a decision changed, if the records are still what it was made on. `asked` is when
+    /// the call began.
     pub(super) async fn keep(
         &self,
         sheet: &mut Sheet,
         page: Page,
-        name: &str,
         asked: StoreTime,
     ) -> Result<Kept, StoreError> {
         let key = self.next_key(sheet, &page);
-        let entity = self.next_entity(sheet, &page, name)?;
+        let entity = self.next_entity(sheet, &page)?;
         let is_believable = (key.is_some() && entity.is_some())
             || (entity.is_some() && !page.changes.waiters_added.is_empty());
         if !sheet.is_fact && !is_believable {
@@ -83,32 +82,16 @@ impl Shared {
         ))
     }
 
-    fn next_entity(
-        &self,
-        sheet: &Sheet,
-        page: &Page,
-        name: &str,
-    ) -> Result<Option<EntityItem>, StoreError> {
+    fn next_entity(&self, sheet: &Sheet, page: &Page) -> Result<Option<EntityItem>, StoreError> {
         let entity = (sheet.tenant.clone(), sheet.entity_key.clone());
         let before = &sheet.entity;
         let queue = page.queue_now(&entity).cloned().unwrap_or_default();
-        let is_queue_same = queue
-            .keys()
-            .eq(before.queue.iter().map(|waiter| &waiter.ticket));
-        if page.changes.entities.is_empty() && is_queue_same {
+        if page.changes.entities.is_empty() && queue == before.queue {
             return Ok(None);
         }
         let Some(record) = page.entity_now(&entity) else {
             return Ok(None);
         };
-        let places = queue.into_iter().map(|(ticket, session)| {
-            let known = before.queue.iter().find(|waiter| waiter.ticket == ticket);
-            known.cloned().unwrap_or_else(|| Waiter {
-                ticket,
-                session,
-                asker: name.to_owned(),
-            })
-        });
         let landing = if record.landing_until <= page.now {
             None
         } else if record.landing_until == sheet.landing_until {
@@ -133,7 +116,7 @@ impl Shared {
             version: before.version + 1,
             record: record.clone(),
             holding,
-            queue: places.collect(),
+            queue,
             tickets: before.tickets.max(tickets.unwrap_or(0)),
             landing,
         }))

@@ -5,16 +5,16 @@
 //! saw it): its write names the versions it was decided on, so a wrong belief is refused, and the
 //! refusal brings the records as they are. What writes nothing is decided on facts only.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use operators_kernel::life::Phase;
 use operators_kernel::{
-    EntityKey, IdempotencyKey, SessionId, StoreError, StoreTime, TenantId, Ticket,
+    EntityKey, IdempotencyKey, Receipt, SessionId, StoreError, StoreTime, TenantId, Ticket,
 };
 
 use super::Shared;
 use super::entity_item::EntityItem;
-use super::item::{Address, Item};
+use super::item::{Address, Item, read_receipt};
 use super::key_item::KeyItem;
 use crate::book::BookError;
 use crate::page::{Page, SessionRecord, Want};
@@ -30,6 +30,8 @@ pub(super) struct Sheet {
     sessions: HashMap<SessionId, SessionRecord>,
     /// Sessions found dead, whose intents are doubts already.
     buried: HashSet<SessionId>,
+    /// Receipts that were asked for.
+    receipts: HashMap<String, Option<Receipt>>,
     /// A session whose death is being recorded on this very key.
     pub(super) dying: Option<SessionId>,
     /// Whether the records are read, not believed.
@@ -63,17 +65,18 @@ impl Sheet {
             entity: EntityItem::untouched(),
             sessions: HashMap::new(),
             buried: HashSet::new(),
+            receipts: HashMap::new(),
             dying: None,
             is_fact: false,
             landing_until: StoreTime(i64::MIN),
         }
     }
 
-    /// The place of whoever asked under this name before and lost the answer.
+    /// The place of whoever waits under this name.
     pub(super) fn ticket_of(&self, name: &str) -> Option<Ticket> {
         let mut queue = self.entity.queue.iter();
-        let place = queue.find(|waiter| waiter.asker == name);
-        place.map(|waiter| waiter.ticket)
+        let place = queue.find(|(_, waiter)| waiter.asker == name);
+        place.map(|(ticket, _)| *ticket)
     }
 
     pub(super) fn entity_address(&self) -> Address {
@@ -124,11 +127,7 @@ impl Shared {
         let record = sheet.entity.seen_by(observer);
         sheet.landing_until = record.landing_until;
         page.load_entity(entity.clone(), record);
-        let queue = sheet.entity.queue.iter();
-        let queue: BTreeMap<Ticket, SessionId> = queue
-            .map(|waiter| (waiter.ticket, waiter.session))
-            .collect();
-        page.load_queue(entity, queue);
+        page.load_queue(entity, sheet.entity.queue.clone());
         page.load_ticket(Ticket(sheet.entity.tickets.saturating_add(1)));
         let key = sheet.key.as_ref().map(|key| key.seen_by(observer));
         for (session, record) in &sheet.sessions {
@@ -141,6 +140,9 @@ impl Shared {
         if let (Some(session), Some(key)) = (sheet.dying, &key) {
             page.load_session(session, None);
             page.load_intents(session, vec![key.clone()]);
+        }
+        for (receipt_id, receipt) in &sheet.receipts {
+            page.load_receipt(receipt_id.clone(), receipt.clone());
         }
         if let Some(name) = &sheet.key_name {
             page.load_key((sheet.tenant.clone(), name.clone()), key);
@@ -185,6 +187,13 @@ impl Shared {
                     }
                     sheet.sessions.insert(session, record);
                     self.look(sheet).await?;
+                }
+                Want::Receipt(receipt_id) => {
+                    let address = Address::receipt(&sheet.tenant, &receipt_id);
+                    let found = self.table.get(&address).await?;
+                    let receipt = found.as_ref().map(read_receipt).transpose();
+                    let receipt = receipt.map_err(|problem| self.table.unusable(problem))?;
+                    sheet.receipts.insert(receipt_id, receipt);
                 }
                 other => {
                     return Err(self

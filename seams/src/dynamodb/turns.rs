@@ -7,8 +7,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
 use operators_kernel::{
     Claim, ClaimAnswer, Clearance, EntityKey, Forget, ForgetAnswer, IdempotencyKey, RedactionKey,
-    Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, StoreTime,
-    TenantId, Ticket,
+    Resolution, ResolveAnswer, SettleAnswer, Settlement, StoreError, StoreTime, TenantId, Ticket,
 };
 use tokio::sync::OwnedMutexGuard;
 
@@ -17,8 +16,8 @@ use super::fields::Fields;
 use super::item::{Address, PK};
 use super::key_item::{PROPOSAL_BYTES_MAX, proposal_bytes};
 use super::sheet::{Kept, Sheet};
-use super::trouble::{Pauses, fresh_id};
-use crate::book::{self, Book};
+use super::trouble::Pauses;
+use crate::book::{self, Asker, Book};
 use crate::page::Page;
 use crate::page::Want;
 
@@ -85,7 +84,8 @@ impl Shared {
             .table
             .observer
             .entity(&Address::entity(tenant, &entity).pk);
-        let is_hopeful = claim.ticket.is_none() && claim.clearance == Clearance::Cleared;
+        let is_hopeful =
+            claim.ticket.is_none() && !claim.asked_before && claim.clearance == Clearance::Cleared;
         match believed {
             Some(entity) if is_hopeful && entity.is_free() => sheet.entity = entity,
             None if is_hopeful => {}
@@ -94,10 +94,11 @@ impl Shared {
         let name = claim.proposal.receipt_id.clone();
         let mut tries = Tries::new(self);
         loop {
+            // A write of this very call may have taken a place before its answer was lost.
             claim.ticket = claim.ticket.or_else(|| sheet.ticket_of(&name));
             let work = |page: &mut Page| book::claim(page, tenant, &claim);
             let (page, answer) = self.decide(&mut sheet, work).await?;
-            match self.keep(&mut sheet, page, &name, asked).await? {
+            match self.keep(&mut sheet, page, asked).await? {
                 Kept::Done => return Ok(answer),
                 Kept::Again => tries.again(self).await?,
             }
@@ -150,7 +151,7 @@ impl Shared {
         loop {
             self.follow(sheet).await?;
             let (page, answer) = self.decide(sheet, &work).await?;
-            match self.keep(sheet, page, "", asked).await? {
+            match self.keep(sheet, page, asked).await? {
                 Kept::Done => return Ok(answer),
                 Kept::Again => tries.again(self).await?,
             }
@@ -202,13 +203,10 @@ impl Shared {
         &self,
         tenant: &TenantId,
         entity: &EntityKey,
-        session: SessionId,
-        ticket: Option<Ticket>,
+        asker: Asker<'_>,
     ) -> Result<Option<Ticket>, StoreError> {
-        // Asked for in every try: a place taken by a write whose answer was lost is found again.
-        let name = fresh_id().map_err(|problem| self.table.unavailable(problem))?;
-        self.queue(tenant, entity, &name, |page, found| {
-            book::pass(page, tenant, entity, session, ticket.or(found))
+        self.queue(tenant, entity, |page| {
+            book::pass(page, tenant, entity, asker)
         })
         .await
     }
@@ -219,7 +217,7 @@ impl Shared {
         entity: &EntityKey,
         ticket: Ticket,
     ) -> Result<(), StoreError> {
-        self.queue(tenant, entity, "", |page, _| {
+        self.queue(tenant, entity, |page| {
             Ok(page.remove_waiter(tenant, entity, ticket)?)
         })
         .await
@@ -230,8 +228,7 @@ impl Shared {
         &self,
         tenant: &TenantId,
         entity: &EntityKey,
-        name: &str,
-        work: impl Fn(&mut Page, Option<Ticket>) -> Result<T, book::BookError<Want>>,
+        work: impl Fn(&mut Page) -> Result<T, book::BookError<Want>>,
     ) -> Result<T, StoreError> {
         let _turn = self.turns.take(tenant, entity).await;
         let asked = self.table.observer.now();
@@ -239,9 +236,8 @@ impl Shared {
         self.look(&mut sheet).await?;
         let mut tries = Tries::new(self);
         loop {
-            let found = sheet.ticket_of(name);
-            let (page, answer) = self.decide(&mut sheet, |page| work(page, found)).await?;
-            match self.keep(&mut sheet, page, name, asked).await? {
+            let (page, answer) = self.decide(&mut sheet, &work).await?;
+            match self.keep(&mut sheet, page, asked).await? {
                 Kept::Done => return Ok(answer),
                 Kept::Again => tries.again(self).await?,
             }

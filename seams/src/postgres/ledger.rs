@@ -10,7 +10,7 @@ use serde::Serialize;
 use sqlx::Row;
 
 use super::PgStore;
-use super::lines::Lines;
+use super::lines::{Line, Lines};
 use super::rows::{Loaded, from_json, to_json};
 use super::text::{Call, joined};
 use super::trouble::Trouble;
@@ -115,6 +115,29 @@ async fn receipts(
         }
     }
     Ok(found)
+}
+
+/// The receipt of this id, as the transaction on `line` sees it.
+pub(super) async fn find_receipt(
+    line: &mut Line,
+    tenant: &TenantId,
+    receipt_id: &str,
+) -> Result<Option<Receipt>, Trouble> {
+    let statement = Call::of("trail")
+        .text(tenant.as_str())
+        .number(-1)
+        .number(i64::MAX)
+        .flag(false)
+        .text("1")
+        .text_or_null(Some(receipt_id))
+        .text_or_null(None)
+        .number_or_null(None)
+        .number_or_null(None)
+        .text("")
+        .finish()?;
+    let rows = line.rows(statement).await?;
+    let found = rows.first().map(|row| row.try_get(1)).transpose()?;
+    found.map(|body| from_json("a receipt", body)).transpose()
 }
 
 async fn check(lines: &Arc<Lines>) -> Result<Vec<String>, Trouble> {

@@ -7,11 +7,12 @@ use operators_kernel::{
     SessionId, SettleAnswer, Settlement, TenantId, Ticket,
 };
 
+use super::ledger::find_receipt;
 use super::lines::{Line, Lines, Tries};
 use super::rows::{Loaded, Written};
 use super::text::Call;
 use super::trouble::Trouble;
-use crate::book::{self, BookError};
+use crate::book::{self, Asker, BookError};
 use crate::page::{EntityName, Page, Want};
 
 /// How often a decision may find dead sessions in its way before somebody should look.
@@ -30,6 +31,8 @@ struct Around<'a> {
     ticket: Option<Ticket>,
     /// The proposal that may have a place in the queue already.
     asker: Option<&'a str>,
+    /// It was asked before: it may have its receipt already.
+    asked_before: bool,
 }
 
 /// Why a session is declared dead.
@@ -53,6 +56,7 @@ pub(super) async fn claim(
         session: Some(claim.session),
         ticket: claim.ticket,
         asker: Some(&claim.proposal.receipt_id),
+        asked_before: claim.asked_before,
     };
     decide(lines, around, |page, place| {
         let mut claim = claim.clone();
@@ -66,19 +70,19 @@ pub(super) async fn pass(
     lines: &Arc<Lines>,
     tenant: &TenantId,
     entity: &EntityKey,
-    session: SessionId,
-    ticket: Option<Ticket>,
+    asker: Asker<'_>,
 ) -> Result<Option<Ticket>, Trouble> {
     let around = Around {
         tenant,
         entity: Some(entity),
         key: None,
-        session: Some(session),
-        ticket,
-        asker: None,
+        session: Some(asker.session),
+        ticket: asker.place,
+        asker: Some(asker.name),
+        asked_before: false,
     };
     decide(lines, around, |page, _| {
-        book::pass(page, tenant, entity, session, ticket)
+        book::pass(page, tenant, entity, asker)
     })
     .await
 }
@@ -125,6 +129,7 @@ fn around_key<'a>(tenant: &'a TenantId, key: &'a IdempotencyKey) -> Around<'a> {
         session: None,
         ticket: None,
         asker: None,
+        asked_before: false,
     }
 }
 
@@ -175,9 +180,13 @@ async fn decide_on<T>(
     let loaded = load(line, lines, around).await?;
     let place = loaded.place;
     let mut page = page_of(loaded, around);
+    if let Some(receipt_id) = around.asker.filter(|_| around.asked_before) {
+        let found = find_receipt(line, around.tenant, receipt_id).await?;
+        page.load_receipt(receipt_id.to_owned(), found);
+    }
     match decision(&mut page, place) {
         Ok(answer) => {
-            let written = Written::of(&mut page, around.asker)?;
+            let written = Written::of(&mut page)?;
             write(line, lines, &written).await?;
             Ok(Decided::Done(answer))
         }
@@ -217,7 +226,7 @@ fn page_of(loaded: Loaded, around: Around<'_>) -> Page {
         page.load_key((tenant.clone(), key.clone()), found);
     }
     let holders = loaded.entities.values().filter_map(|entity| entity.holder);
-    let waiters = loaded.queue.values().copied();
+    let waiters = loaded.queue.values().map(|waiter| waiter.session);
     let named: Vec<SessionId> = around
         .session
         .into_iter()
@@ -303,7 +312,7 @@ async fn bury_on(
     page.load_intents(session, loaded.keys);
     book::declare_dead(&mut page, session)
         .map_err(|error| Trouble::Unusable(format!("a dead session's records: {error:?}")))?;
-    let mut written = Written::of(&mut page, None)?;
+    let mut written = Written::of(&mut page)?;
     // Held without an intent: nobody will ever settle it.
     if let Some((name, record)) = entity.and_then(|name| Some((name, page.entity_now(name)?)))
         && record.holder == Some(session)

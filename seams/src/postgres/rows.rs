@@ -1,6 +1,6 @@
 //! Records as rows, and rows as the JSON in which pages travel.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use operators_kernel::life::{EntityRecord, KeyRecord, Phase};
@@ -14,7 +14,8 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::trouble::Trouble;
-use crate::page::{Changes, EntityName, Page, SessionRecord};
+use crate::book::Waiter;
+use crate::page::{Changes, EntityName, Page, Queue, SessionRecord};
 
 /// A row of `operators.key`; JSON inside is text.
 #[derive(Debug, Serialize, Deserialize)]
@@ -168,7 +169,7 @@ pub(super) struct Loaded {
     pub(super) keys: Vec<KeyRecord>,
     pub(super) entities: HashMap<EntityName, EntityRecord>,
     pub(super) sessions: HashMap<SessionId, SessionRecord>,
-    pub(super) queue: BTreeMap<Ticket, SessionId>,
+    pub(super) queue: Queue,
     /// A ticket for whoever has to wait.
     pub(super) ticket: Option<Ticket>,
     /// The place this very proposal has in the queue already.
@@ -183,7 +184,7 @@ impl Loaded {
             keys: Vec::new(),
             entities: HashMap::new(),
             sessions: HashMap::new(),
-            queue: BTreeMap::new(),
+            queue: Queue::new(),
             ticket: None,
             place: None,
         };
@@ -202,8 +203,11 @@ impl Loaded {
                 }
                 "waiter" => {
                     let row: WaiterRow = from_json("a waiter", doc)?;
-                    let place = (Ticket(row.ticket), SessionId(row.session_id));
-                    loaded.queue.insert(place.0, place.1);
+                    let waiter = Waiter {
+                        session: SessionId(row.session_id),
+                        asker: row.asker.unwrap_or_default(),
+                    };
+                    loaded.queue.insert(Ticket(row.ticket), waiter);
                 }
                 "session" => {
                     let row: SessionRow = from_json("a session", doc)?;
@@ -240,8 +244,8 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Gathers what a decision changed; `asker` is the proposal that may have taken a place.
-    pub(super) fn of(page: &mut Page, asker: Option<&str>) -> Result<Self, Trouble> {
+    /// Gathers what a decision changed.
+    pub(super) fn of(page: &mut Page) -> Result<Self, Trouble> {
         let changes: Changes = std::mem::take(&mut page.changes);
         let mut written = Self::default();
         let mut keys: Vec<_> = changes.keys.into_iter().map(|(name, _)| name).collect();
@@ -250,22 +254,22 @@ impl Written {
         for record in keys.iter().filter_map(|name| page.key_now(name)) {
             written.keys.push(KeyRow::of(record)?);
         }
-        let waiter = |(name, ticket, session): &(EntityName, Ticket, SessionId)| WaiterRow {
+        let waiter = |name: &EntityName, ticket: Ticket, waiter: Option<Waiter>| WaiterRow {
             ticket: ticket.0,
             tenant: name.0.as_str().to_owned(),
             entity_key: name.1.as_str().to_owned(),
-            session_id: session.0,
-            asker: asker.map(str::to_owned),
+            session_id: waiter.as_ref().map_or(0, |waiter| waiter.session.0),
+            asker: waiter.map(|waiter| waiter.asker),
         };
         let mut entities = changes.entities;
-        for added in &changes.waiters_added {
-            written.waiters_added.push(waiter(added));
-            entities.push(added.0.clone());
+        for (name, ticket, added) in changes.waiters_added {
+            let row = waiter(&name, ticket, Some(added));
+            written.waiters_added.push(row);
+            entities.push(name);
         }
         for (name, ticket) in changes.waiters_removed {
-            let gone = (name, ticket, SessionId(0));
-            written.waiters_removed.push(waiter(&gone));
-            entities.push(gone.0);
+            written.waiters_removed.push(waiter(&name, ticket, None));
+            entities.push(name);
         }
         entities.sort();
         entities.dedup();

@@ -11,6 +11,7 @@ use super::lines::Lines;
 use super::pages::{self, Death};
 use super::text::Call;
 use super::trouble::Trouble;
+use crate::book::Asker;
 
 fn only(rows: &[PgRow]) -> Result<&PgRow, Trouble> {
     Ok(rows.first().ok_or(sqlx::Error::RowNotFound)?)
@@ -63,24 +64,23 @@ pub(super) async fn pass(
     lines: &Arc<Lines>,
     tenant: &TenantId,
     entity: &EntityKey,
-    session: SessionId,
-    ticket: Option<Ticket>,
+    asker: Asker<'_>,
 ) -> Result<Option<Ticket>, Trouble> {
-    if ticket.is_none() {
+    if asker.place.is_none() {
         let statement = Call::of("pass")
             .text(&lines.last_acked())
             .text(tenant.as_str())
             .text(entity.as_str())
-            .number(signed(session.0))
+            .number(signed(asker.session.0))
             .finish()?;
         let rows = lines.run(statement).await?;
         match only(&rows)?.try_get(0)? {
             "free" => return Ok(None),
-            "dead" => return Err(Trouble::SessionDead(session)),
+            "dead" => return Err(Trouble::SessionDead(asker.session)),
             _ => {}
         }
     }
-    pages::pass(lines, tenant, entity, session, ticket).await
+    pages::pass(lines, tenant, entity, asker).await
 }
 
 /// Gives a place in a queue back.

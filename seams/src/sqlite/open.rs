@@ -15,7 +15,10 @@ const APPLICATION_ID: i64 = 0x6f70_7273;
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
 
 /// Every schema there ever was, oldest first; never edited, only added to.
-const MIGRATIONS: &[&str] = &[include_str!("../../migrations/sqlite/0001_first.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/sqlite/0001_first.sql"),
+    include_str!("../../migrations/sqlite/0002_askers.sql"),
+];
 
 /// How long to wait for another process's transaction: they take milliseconds, so this means that
 /// one is stuck.

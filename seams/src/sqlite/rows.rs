@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::alive::SignsOfLife;
-use crate::book::{Book, Change};
+use crate::book::{Book, Change, Waiter};
 
 const NOW: &str = "SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 
@@ -42,7 +42,7 @@ const PUT_ENTITY: &str = "INSERT INTO entity (tenant, entity_key, fence, holder,
     doubt = ?6, landing_until = ?7";
 const APPEND: &str = "INSERT INTO receipt (receipt_id, tenant, idempotency_key, settled_at, body) \
     VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (receipt_id) DO NOTHING";
-const FIRST_WAITER: &str = "SELECT ticket, session_id FROM waiter \
+const FIRST_WAITER: &str = "SELECT ticket, session_id, asker FROM waiter \
     WHERE tenant = ?1 AND entity_key = ?2 ORDER BY ticket LIMIT 1";
 
 /// Why a record could not be read or written.
@@ -336,17 +336,28 @@ impl Book for Rows<'_> {
         )
     }
 
+    fn receipt(
+        &mut self,
+        _tenant: &TenantId,
+        receipt_id: &str,
+    ) -> Result<Option<Receipt>, RowError> {
+        let find = "SELECT body FROM receipt WHERE receipt_id = ?1";
+        let body: Option<String> = self.value(find, [receipt_id])?;
+        body.map(|body| from_json("a receipt", &body)).transpose()
+    }
+
     fn first_waiter(
         &mut self,
         tenant: &TenantId,
         entity: &EntityKey,
-    ) -> Result<Option<(Ticket, SessionId)>, RowError> {
+    ) -> Result<Option<(Ticket, Waiter)>, RowError> {
         let mut statement = self.connection.prepare_cached(FIRST_WAITER)?;
         let found = statement.query_row((tenant.as_str(), entity.as_str()), |row| {
-            Ok((
-                Ticket(unsigned(row.get(0)?)),
-                SessionId(unsigned(row.get(1)?)),
-            ))
+            let waiter = Waiter {
+                session: SessionId(unsigned(row.get(1)?)),
+                asker: row.get(2)?,
+            };
+            Ok((Ticket(unsigned(row.get(0)?)), waiter))
         });
         Ok(found.optional()?)
     }
@@ -355,13 +366,27 @@ impl Book for Rows<'_> {
         &mut self,
         tenant: &TenantId,
         entity: &EntityKey,
-        session: SessionId,
+        waiter: Waiter,
     ) -> Result<Ticket, RowError> {
+        let session = signed(waiter.session.0);
         self.execute(
-            "INSERT INTO waiter (tenant, entity_key, session_id) VALUES (?1, ?2, ?3)",
-            (tenant.as_str(), entity.as_str(), signed(session.0)),
+            "INSERT INTO waiter (tenant, entity_key, session_id, asker) VALUES (?1, ?2, ?3, ?4)",
+            (tenant.as_str(), entity.as_str(), session, waiter.asker),
         )?;
         Ok(Ticket(unsigned(self.connection.last_insert_rowid())))
+    }
+
+    fn place_of(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        asker: &str,
+    ) -> Result<Option<Ticket>, RowError> {
+        let found = self.value(
+            "SELECT ticket FROM waiter WHERE tenant = ?1 AND entity_key = ?2 AND asker = ?3",
+            (tenant.as_str(), entity.as_str(), asker),
+        )?;
+        Ok(found.map(|ticket| Ticket(unsigned(ticket))))
     }
 
     fn has_waiter(

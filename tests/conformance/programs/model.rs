@@ -18,7 +18,17 @@ pub(super) const STEP: Duration = Duration::from_millis(3);
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fenced;
 
-type Place = (TenantId, EntityKey);
+pub(super) type Place = (TenantId, EntityKey);
+
+/// Somebody in a queue: its session, and the receipt of its proposal.
+type Waiter = (SessionId, String);
+
+/// Whoever wants a turn, and its place as far as it is known.
+struct Asker<'a> {
+    session: SessionId,
+    name: &'a str,
+    place: Option<Ticket>,
+}
 
 #[derive(Debug, Clone)]
 struct Session {
@@ -36,7 +46,7 @@ pub(super) struct Model {
     pub(super) keys: BTreeMap<(TenantId, IdempotencyKey), KeyRecord>,
     pub(super) entities: BTreeMap<Place, EntityRecord>,
     pub(super) receipts: Vec<Receipt>,
-    queues: BTreeMap<Place, BTreeMap<u64, SessionId>>,
+    queues: BTreeMap<Place, BTreeMap<u64, Waiter>>,
     sessions: BTreeMap<SessionId, Session>,
     tickets: u64,
 }
@@ -100,7 +110,7 @@ impl Model {
             found.is_dead = true;
         }
         for queue in self.queues.values_mut() {
-            queue.retain(|_, waiter| *waiter != session);
+            queue.retain(|_, (waiter, _)| *waiter != session);
         }
         let at = Timestamp::from_micros(1_700_000_000_000_000 + self.now);
         let mut left: Vec<KeyRecord> = self.keys.values().cloned().collect();
@@ -136,9 +146,9 @@ impl Model {
     }
 
     /// Whether the turn is to be had, burying the dead that stand in the way.
-    fn turn(&mut self, place: &Place, asker: SessionId, ticket: Option<Ticket>) -> Turn {
+    fn turn(&mut self, place: &Place, asker: &mut Asker<'_>) -> Turn {
         let holder = |model: &Self| model.entities.get(place).and_then(|entity| entity.holder);
-        if let Some(found) = holder(self).filter(|holder| *holder != asker)
+        if let Some(found) = holder(self).filter(|holder| *holder != asker.session)
             && self.is_lifeless(found)
         {
             self.bury(found);
@@ -151,25 +161,38 @@ impl Model {
             let Some((first, waiter)) = queue.and_then(|queue| queue.first_key_value()) else {
                 return Turn::Free;
             };
-            let (first, waiter) = (*first, *waiter);
-            if ticket == Some(Ticket(first)) {
+            let first = Ticket(*first);
+            let (session, name) = waiter;
+            if asker.place == Some(first) || asker.name == name {
+                asker.place = Some(first);
                 return Turn::Free;
             }
-            if waiter == asker || !self.is_lifeless(waiter) {
+            let session = *session;
+            if session == asker.session || !self.is_lifeless(session) {
                 return Turn::Taken;
             }
-            self.bury(waiter);
+            self.bury(session);
         }
     }
 
-    fn queue(&mut self, place: &Place, session: SessionId, ticket: Option<Ticket>) -> Ticket {
+    fn queue(&mut self, place: &Place, asker: &Asker<'_>) -> Ticket {
         let queue = self.queues.entry(place.clone()).or_default();
-        if let Some(ticket) = ticket.filter(|ticket| queue.contains_key(&ticket.0)) {
+        if let Some(ticket) = asker.place.filter(|ticket| queue.contains_key(&ticket.0)) {
+            return ticket;
+        }
+        if let Some(ticket) = self.place_of(place, asker.name) {
             return ticket;
         }
         self.tickets += 1;
-        queue.insert(self.tickets, session);
+        let queue = self.queues.entry(place.clone()).or_default();
+        queue.insert(self.tickets, (asker.session, asker.name.to_owned()));
         Ticket(self.tickets)
+    }
+
+    fn place_of(&self, place: &Place, asker: &str) -> Option<Ticket> {
+        let mut queue = self.queues.get(place)?.iter();
+        let found = queue.find(|(_, (_, name))| name == asker);
+        found.map(|(ticket, _)| Ticket(*ticket))
     }
 
     pub(super) fn leave(&mut self, place: &Place, ticket: Ticket) {
@@ -188,15 +211,21 @@ impl Model {
         &mut self,
         place: &Place,
         session: SessionId,
+        name: &str,
         ticket: Option<Ticket>,
     ) -> Result<Option<Ticket>, Fenced> {
         if self.is_fenced(session) {
             return Err(Fenced);
         }
-        if self.turn(place, session, ticket) == Turn::Taken {
-            return Ok(Some(self.queue(place, session, ticket)));
+        let mut asker = Asker {
+            session,
+            name,
+            place: ticket,
+        };
+        if self.turn(place, &mut asker) == Turn::Taken {
+            return Ok(Some(self.queue(place, &asker)));
         }
-        if let Some(ticket) = ticket {
+        if let Some(ticket) = asker.place {
             self.leave(place, ticket);
         }
         Ok(None)
@@ -208,8 +237,25 @@ impl Model {
         }
         let tenant = claim.proposal.tenant_id.clone();
         let place = (tenant.clone(), claim.proposal.entity_key.clone());
-        let turn = self.turn(&place, claim.session, claim.ticket);
+        let receipt_id = &claim.proposal.receipt_id;
+        let mut asker = Asker {
+            session: claim.session,
+            name: receipt_id,
+            place: claim.ticket,
+        };
         let name = (tenant, claim.proposal.idempotency_key.clone());
+        if claim.asked_before {
+            asker.place = self.place_of(&place, receipt_id);
+            let told = self.receipts.iter().find(|r| r.receipt_id == *receipt_id);
+            if let Some(receipt) = told {
+                let answer = life::told_before(receipt, self.keys.get(&name), claim);
+                if let Some(ticket) = asker.place {
+                    self.leave(&place, ticket);
+                }
+                return Ok(answer);
+            }
+        }
+        let turn = self.turn(&place, &mut asker);
         let entity = self.entities.get(&place).cloned().unwrap_or_default();
         let answer = match life::claim(self.keys.get(&name), &entity, turn, claim, self.time()) {
             ClaimStep::Grant { key, entity } => {
@@ -219,8 +265,7 @@ impl Model {
             }
             ClaimStep::GrantedBefore(mark) => ClaimAnswer::Claimed(mark),
             ClaimStep::Wait => {
-                let ticket = self.queue(&place, claim.session, claim.ticket);
-                return Ok(ClaimAnswer::Wait(ticket));
+                return Ok(ClaimAnswer::Wait(self.queue(&place, &asker)));
             }
             ClaimStep::Probe(doubt) => ClaimAnswer::Probe(doubt),
             ClaimStep::End { receipt, answer } => {
@@ -228,7 +273,7 @@ impl Model {
                 answer
             }
         };
-        if let Some(ticket) = claim.ticket {
+        if let Some(ticket) = asker.place {
             self.leave(&place, ticket);
         }
         Ok(answer)

@@ -43,6 +43,7 @@ pub fn ask(entity_key: &str, idempotency_key: &str) -> Claim {
     Claim {
         session: SessionId(0),
         ticket: None,
+        asked_before: false,
         proposal: Proposal {
             receipt_id: fresh_id(),
             tenant_id: tenant(),
@@ -104,8 +105,18 @@ pub fn again(claim: &Claim) -> Claim {
     let mut again = claim.clone();
     again.proposal.receipt_id = fresh_id();
     again.ticket = None;
+    again.asked_before = false;
     again.at = moment();
     again
+}
+
+/// The same proposal once more, by whoever made it and heard no answer.
+pub fn unheard(claim: &Claim) -> Claim {
+    let mut unheard = claim.clone();
+    unheard.ticket = None;
+    unheard.asked_before = true;
+    unheard.at = moment();
+    unheard
 }
 
 /// What a proposal says, as one hash.

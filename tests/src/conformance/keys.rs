@@ -9,7 +9,9 @@ use operators_kernel::{
 };
 use serde_json::json;
 
-use super::desk::{Desk, again, applied, applied_with, ask, ask_as, failed, unknown};
+use super::desk::{
+    Desk, again, applied, applied_with, ask, ask_as, failed, it_happened, unheard, unknown,
+};
 use crate::fixtures::{entity, key, object, tenant, tenant_named};
 use crate::stores::Bench;
 
@@ -291,6 +293,41 @@ pub async fn a_claim_asked_again_is_one_intent(bench: &dyn Bench) {
     let same = (desk.key("k1").await, desk.entity("order:1").await);
     assert_eq!(record, same);
     desk.queue(&again(&claim)).await;
+}
+
+/// By rules 8.3, 5.1: what stood against it may be gone by the time it is asked again; a grant would
+/// be an attempt whose receipt says that it was refused.
+pub async fn a_refusal_whose_answer_was_lost_is_told_again(bench: &dyn Bench) {
+    let desk = Desk::open(bench).await;
+    desk.run(&ask("order:1", "k1"), unknown()).await;
+    let held = ask("order:1", "k2");
+    let first = desk.ask(&held).await;
+    let mut other_args = ask("order:1", "k1");
+    other_args.proposal.action.args.clear();
+    let conflict = desk.ask(&other_args).await;
+    desk.resolve("k1", 1, it_happened()).await;
+    assert_eq!(desk.ask(&unheard(&held)).await, first);
+    assert_eq!(desk.ask(&unheard(&other_args)).await, conflict);
+    assert!(desk.find("k2").await.is_none(), "no intent");
+    let told = desk.receipt(&held.proposal.receipt_id).await;
+    assert_eq!(told.reason, Some(Reason::EntityInDoubt));
+    desk.run(&again(&held), applied()).await;
+    assert_eq!(desk.ask(&unheard(&held)).await, first, "nor ever after");
+}
+
+/// By rules 8.3, 3.6: a key forgotten since is free for the next proposal, not for this one.
+pub async fn a_duplicate_whose_answer_was_lost_stays_one(bench: &dyn Bench) {
+    let desk = Desk::open(bench).await;
+    let claim = ask("order:1", "k1");
+    desk.run(&claim, applied()).await;
+    let same = again(&claim);
+    let original = desk.duplicate(&same).await;
+    assert_eq!(desk.duplicate(&unheard(&same)).await, original);
+    desk.forget("k1").await;
+    desk.refused_as(Reason::InDoubt, &unheard(&same)).await;
+    let told = desk.receipt(&same.proposal.receipt_id).await;
+    assert_eq!(told.outcome, Some(ReceiptOutcome::Deduplicated));
+    desk.run(&again(&claim), applied()).await;
 }
 
 /// By rules 8.3, 5.1: whoever lost the answer "in doubt" asks again under the same receipt; a grant

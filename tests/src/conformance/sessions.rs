@@ -97,7 +97,13 @@ pub async fn a_dead_session_is_fenced(bench: &dyn Bench) {
     assert_eq!(gone.entity("order:2").await.holder, None);
     let passed = gone
         .store
-        .pass(&gone.tenant, &entity("order:2"), gone.session, None)
+        .pass(
+            &gone.tenant,
+            &entity("order:2"),
+            gone.session,
+            "rc_read",
+            None,
+        )
         .await;
     dead(passed.expect_err("reads"));
     // Its own attempt it may still tell of.

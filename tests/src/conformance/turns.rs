@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use operators_kernel::life::Phase;
-use operators_kernel::{AttemptMark, Claim, ClaimAnswer, Fence, Reason, Ticket};
+use operators_kernel::{
+    AttemptMark, Claim, ClaimAnswer, Clearance, Fence, Reason, Refusal, Ticket,
+};
 
-use super::desk::{Desk, again, applied, ask, failed, unknown};
+use super::desk::{Desk, again, applied, ask, failed, fresh_id, it_happened, unheard, unknown};
 use crate::fixtures::entity;
 use crate::stores::Bench;
 
@@ -17,9 +19,13 @@ fn at(ticket: Ticket, claim: &Claim) -> Claim {
 }
 
 async fn pass(desk: &Desk, name: &str, ticket: Option<Ticket>) -> Option<Ticket> {
+    pass_as(&fresh_id(), desk, name, ticket).await
+}
+
+async fn pass_as(asker: &str, desk: &Desk, name: &str, ticket: Option<Ticket>) -> Option<Ticket> {
     let passed = desk
         .store
-        .pass(&desk.tenant, &entity(name), desk.session, ticket)
+        .pass(&desk.tenant, &entity(name), desk.session, asker, ticket)
         .await;
     passed.expect("the store answers")
 }
@@ -166,6 +172,65 @@ pub async fn a_read_passes_an_entity_in_doubt(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     desk.run(&ask("order:1", "k1"), unknown()).await;
     assert_eq!(pass(&desk, "order:1", None).await, None);
+}
+
+/// By rules 8.3, 2.6: a place that nobody knows of would hold up everybody behind it for as long as
+/// its session lives.
+pub async fn a_wait_whose_answer_was_lost_is_the_same_place(bench: &dyn Bench) {
+    let (one, two) = (Desk::open(bench).await, Desk::open(bench).await);
+    let held = one.take(&ask("order:1", "k1")).await;
+    let waiting = ask("order:1", "k2");
+    let place = two.queue(&waiting).await;
+    let behind = ask("order:1", "k3");
+    let behind = at(one.queue(&behind).await, &behind);
+    assert_eq!(two.queue(&unheard(&waiting)).await, place);
+    assert_eq!(two.queue(&at(place, &waiting)).await, place);
+    one.end(&held, applied()).await;
+    one.queue(&behind).await;
+    // Once more without its ticket: the turn comes to its place all the same.
+    let turn = two.take(&unheard(&waiting)).await;
+    two.end(&turn, applied()).await;
+    one.run(&behind, applied()).await;
+    two.run(&ask("order:1", "k4"), applied()).await;
+}
+
+/// By rules 8.3, 2.6: the place goes, whatever the answer is that comes instead of a turn.
+pub async fn a_lost_place_that_is_not_needed_any_more_holds_nobody_up(bench: &dyn Bench) {
+    let (one, two) = (Desk::open(bench).await, Desk::open(bench).await);
+    let first = ask("order:1", "k1");
+    let held = one.take(&first).await;
+    let ahead = ask("order:1", "k2");
+    let ahead = at(one.queue(&ahead).await, &ahead);
+    let same = again(&first);
+    two.queue(&same).await;
+    one.end(&held, applied()).await;
+    two.duplicate(&unheard(&same)).await;
+    let held = one.take(&ahead).await;
+    let mut blocked = ask("order:1", "k3");
+    blocked.clearance = Clearance::Refused(Refusal::new(Reason::Policy, "no"));
+    two.queue(&blocked).await;
+    one.end(&held, unknown()).await;
+    two.refused_as(Reason::EntityInDoubt, &unheard(&blocked))
+        .await;
+    one.resolve("k2", 1, it_happened()).await;
+    one.run(&ask("order:1", "k4"), applied()).await;
+}
+
+/// By rules 8.3, 2.6.
+pub async fn a_read_whose_answer_was_lost_has_one_place(bench: &dyn Bench) {
+    let (writer, reader) = (Desk::open(bench).await, Desk::open(bench).await);
+    let held = writer.take(&ask("order:1", "k1")).await;
+    let (lost, other) = (fresh_id(), fresh_id());
+    let place = pass_as(&lost, &reader, "order:1", None).await;
+    assert!(place.is_some(), "it came after the write");
+    let next = pass_as(&other, &reader, "order:1", None).await;
+    assert!(next > place, "another read is another place");
+    assert_eq!(pass_as(&lost, &reader, "order:1", None).await, place);
+    writer.end(&held, applied()).await;
+    assert_eq!(pass_as(&other, &reader, "order:1", next).await, next);
+    assert_eq!(pass_as(&lost, &reader, "order:1", None).await, None);
+    assert_eq!(pass_as(&other, &reader, "order:1", None).await, None);
+    writer.run(&ask("order:1", "k2"), applied()).await;
 }
 
 /// By rule 2.6.

@@ -232,24 +232,9 @@ impl DurableExec for FaultyExec {
         tenant: &TenantId,
         claims: Vec<Claim>,
     ) -> Result<Vec<ClaimAnswer>, StoreError> {
-        // Kept aside, because an answer that only says "wait" is not lost here: a place in the queue
-        // that its owner never heard of is the store's to find again, and shown by conformance.
-        let waits = Mutex::new(None);
-        let claimed = async {
-            let answers = self.inner.claim(tenant, claims).await?;
-            if answers
-                .iter()
-                .any(|answer| matches!(answer, ClaimAnswer::Wait(_)))
-            {
-                *waits.lock().expect("waits") = Some(answers.clone());
-            }
-            Ok(answers)
-        };
-        let answers = self.with(Op::Claim, claimed).await;
-        let answers = match waits.into_inner().expect("waits") {
-            Some(waits) => waits,
-            None => answers?,
-        };
+        let answers = self
+            .with(Op::Claim, self.inner.claim(tenant, claims))
+            .await?;
         for answer in &answers {
             self.trace.note(match answer {
                 ClaimAnswer::Claimed(_) => "store: claimed",
@@ -286,11 +271,11 @@ impl DurableExec for FaultyExec {
         tenant: &TenantId,
         entity: &EntityKey,
         session: SessionId,
+        asker: &str,
         ticket: Option<Ticket>,
     ) -> Result<Option<Ticket>, StoreError> {
-        let place = self
-            .with(Op::Pass, self.inner.pass(tenant, entity, session, ticket))
-            .await?;
+        let passed = self.inner.pass(tenant, entity, session, asker, ticket);
+        let place = self.with(Op::Pass, passed).await?;
         self.trace.note(match place {
             None => "store: passed",
             Some(_) => "store: wait",

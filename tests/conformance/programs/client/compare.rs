@@ -1,14 +1,39 @@
 //! How alike a store and the model must be.
 
 use operators_kernel::life::{EntityRecord, KeyRecord};
-use operators_kernel::{ClaimAnswer, Cursor, Receipt, ReceiptFilter, StoreTime, Timestamp};
+use operators_kernel::{ClaimAnswer, Cursor, Receipt, ReceiptFilter, StoreTime, Ticket, Timestamp};
 use operators_tests::fixtures::tenant_named;
 
+use super::super::model::Place;
 use super::{Client, Detail};
 
 impl Client<'_> {
+    /// The answer of the store to a claim must be the model's.
+    pub(super) fn same_answer(&mut self, place: &Place, told: ClaimAnswer, expected: ClaimAnswer) {
+        if let (ClaimAnswer::Wait(told), ClaimAnswer::Wait(expected)) = (&told, &expected) {
+            self.same_place(place, *told, *expected);
+            return;
+        }
+        assert_eq!(self.shown(told), self.shown(expected), "{}", self.place);
+    }
+
+    /// A place in a queue must be the model's: known by one number here and one there, in the same
+    /// order. How a store numbers them is its own affair.
+    pub(super) fn same_place(&mut self, place: &Place, told: Ticket, expected: Ticket) {
+        let known = self.places.insert((place.clone(), told), expected);
+        assert_eq!(known.unwrap_or(expected), expected, "{}", self.place);
+        let here = self.places.iter().filter(|((at, _), _)| at == place);
+        let numbers: Vec<Ticket> = here.map(|(_, number)| *number).collect();
+        assert!(numbers.is_sorted_by(|a, b| a < b), "{}", self.place);
+    }
+
+    /// The model's number of a place.
+    pub(super) fn model_ticket(&self, place: &Place, told: Option<Ticket>) -> Option<Ticket> {
+        self.places.get(&(place.clone(), told?)).copied()
+    }
+
     /// An answer as far as it must be alike.
-    pub(super) fn shown(&self, answer: ClaimAnswer) -> ClaimAnswer {
+    fn shown(&self, answer: ClaimAnswer) -> ClaimAnswer {
         match answer {
             ClaimAnswer::Probe(mut doubt) => {
                 *doubt = self.shown_key(*doubt);
@@ -17,7 +42,7 @@ impl Client<'_> {
             ClaimAnswer::Refused {
                 mut refusal,
                 attempt,
-            } if self.detail == Detail::Timeless => {
+            } if self.detail != Detail::Exact => {
                 refusal.error.clear();
                 ClaimAnswer::Refused { refusal, attempt }
             }
@@ -26,7 +51,7 @@ impl Client<'_> {
     }
 
     fn shown_key(&self, mut key: KeyRecord) -> KeyRecord {
-        if self.detail == Detail::Timeless {
+        if self.detail != Detail::Exact {
             key.first_intent_at = StoreTime(0);
             key.quiescent_at = StoreTime(0);
             key.open_until = StoreTime(0);
@@ -35,14 +60,14 @@ impl Client<'_> {
     }
 
     fn shown_entity(&self, mut entity: EntityRecord, now: StoreTime) -> EntityRecord {
-        if self.detail == Detail::Timeless {
+        if self.detail != Detail::Exact {
             entity.landing_until = StoreTime(i64::from(entity.landing_until > now));
         }
         entity
     }
 
     fn shown_receipts(&self, mut receipts: Vec<Receipt>) -> Vec<Receipt> {
-        if self.detail == Detail::Timeless {
+        if self.detail != Detail::Exact {
             for receipt in &mut receipts {
                 receipt.settled_at = Timestamp::from_micros(0);
                 receipt.error = None;

@@ -127,9 +127,12 @@ impl DurableExec for CrashingExec {
         tenant: &TenantId,
         entity: &EntityKey,
         session: SessionId,
+        asker: &str,
         ticket: Option<Ticket>,
     ) -> Result<Option<Ticket>, StoreError> {
-        self.inner.pass(tenant, entity, session, ticket).await
+        self.inner
+            .pass(tenant, entity, session, asker, ticket)
+            .await
     }
 
     async fn wait(&self, tenant: &TenantId, entity: &EntityKey, ticket: Ticket, asked: u32) {
