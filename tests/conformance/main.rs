@@ -6,6 +6,7 @@ mod sqlite_file;
 
 use operators_tests::conformance;
 use operators_tests::dynamodb::DynamoBench;
+use operators_tests::postgres::PgBench;
 use operators_tests::stores::{AskedTwice, MemoryBench, SqliteBench, Wrapped};
 
 conformance!(
@@ -31,6 +32,18 @@ conformance!(
 conformance!(
     sqlite_asked_twice,
     Wrapped::new(SqliteBench::fresh(), AskedTwice::around),
+);
+
+conformance!(
+    postgres,
+    PgBench::fresh(),
+    skip a_process_that_ended_is_dead_at_once: "nothing but its lease shows that it ended",
+);
+
+conformance!(
+    postgres_asked_twice,
+    Wrapped::new(PgBench::fresh(), AskedTwice::around),
+    skip a_process_that_ended_is_dead_at_once: "nothing but its lease shows that it ended",
 );
 
 conformance!(
