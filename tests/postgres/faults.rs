@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use operators_kernel::ClaimAnswer;
 use operators_kernel::life::Phase;
@@ -76,6 +76,36 @@ async fn what_is_asked_again_after_its_answer_was_lost_changes_nothing() {
         desk.run(&other, applied()).await;
     }
     assert_eq!(desk.trail().await.len(), 24, "one receipt a proposal");
+}
+
+/// Rule 2.9. A process that was cut off, or frozen, in the middle of a transaction used to keep what
+/// that had locked for as long as the server believed in its connection: two hours.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_whose_owner_was_cut_off_holds_nobody_up_for_long() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let url = database.url();
+    let proxy = Proxy::before(&url);
+    let (holder, cut_off) = (desk(&url).await, desk(proxy.url()).await);
+    let first = ask("order:1", "k1");
+    let answer = holder.try_ask(&first).await.expect("an answer");
+    let held = settlement(&holder, &first, &answer).expect("granted");
+    // It locks the entity to take a place in its queue, and is never heard of again.
+    proxy.next("write", [Fate::Void]);
+    let queueing = tokio::spawn(async move { cut_off.try_ask(&ask("order:1", "k2")).await });
+    while !proxy.take().iter().any(|name| name == "write") {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let start = Instant::now();
+    let patience = Duration::from_secs(20);
+    let settling = crate::common::settle(&holder, held);
+    let settled = tokio::time::timeout(patience, settling).await;
+    let settled = settled.unwrap_or_else(|_| panic!("still held up after {patience:?}"));
+    settled.expect("settles");
+    println!("held up for {:?}", start.elapsed());
+    queueing.abort();
+    holder.run(&ask("order:1", "k3"), applied()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -32,6 +32,8 @@ pub enum Fate {
     LoseAnswer,
     /// It is handed on, and nothing ever comes back on a connection that stays open.
     Silence,
+    /// It never arrives, and the connection stays open at both its ends.
+    Void,
     /// It never arrives, and this is answered in the server's place.
     Answer(Vec<u8>),
     /// It is handed on, and then this happens.
@@ -47,6 +49,7 @@ impl fmt::Debug for Fate {
             Self::HangUp => "HangUp",
             Self::LoseAnswer => "LoseAnswer",
             Self::Silence => "Silence",
+            Self::Void => "Void",
             Self::Answer(_) => "Answer",
             Self::Then(_) => "Then",
         })
@@ -227,6 +230,7 @@ async fn ask(
             server.stream.write_all(&message).await?;
             std::future::pending().await
         }
+        Fate::Void => std::future::pending().await,
         Fate::Answer(answer) => client.stream.write_all(&answer).await,
         Fate::Then(deed) => {
             server.stream.write_all(&message).await?;

@@ -18,6 +18,10 @@ use crate::page::{EntityName, Page, Want};
 /// How often a decision may find dead sessions in its way before somebody should look.
 const BURIALS_MAX: u32 = 64;
 
+/// How a transaction begins. One whose owner is frozen or cut off is ended by the server before
+/// whoever waits for its locks gives up (5 s); the server would believe in its connection for hours.
+const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '3s'";
+
 /// The records a decision is about.
 #[derive(Debug, Clone, Copy)]
 struct Around<'a> {
@@ -214,7 +218,7 @@ async fn load(line: &mut Line, lines: &Lines, around: Around<'_>) -> Result<Load
         .number_or_null(around.ticket.map(|ticket| signed(ticket.0)))
         .text_or_null(around.asker)
         .finish()?;
-    let rows = line.rows(format!("BEGIN; {statement}")).await?;
+    let rows = line.rows(format!("{BEGIN}; {statement}")).await?;
     Loaded::read(&rows)
 }
 
@@ -296,7 +300,7 @@ async fn bury_on(
         .text_or_null(entity.map(|(tenant, _)| tenant.as_str()))
         .text_or_null(entity.map(|(_, entity)| entity.as_str()))
         .finish()?;
-    let rows = line.rows(format!("BEGIN; {statement}")).await?;
+    let rows = line.rows(format!("{BEGIN}; {statement}")).await?;
     let loaded = Loaded::read(&rows)?;
     let found = loaded.sessions.get(&session).copied();
     let shows_life = found.is_some_and(|found| !found.is_dead && found.alive_until >= loaded.now);
