@@ -10,8 +10,7 @@ use crate::arena::block_on;
 macro_rules! on_every_store {
     ($($check:ident),+ $(,)?) => {
         crate::ground::on_every_store!(@ sqlite, Sqlite, $($check),+);
-        crate::ground::on_every_store!(@ postgres, Postgres, $($check),+);
-        crate::ground::on_every_store!(@ dynamodb, DynamoDb, $($check),+);
+        crate::ground::on_every_server!($($check),+);
     };
     (@ $name:ident, $store:ident, $($check:ident),+) => {
         mod $name {
@@ -27,7 +26,15 @@ macro_rules! on_every_store {
         }
     };
 }
-pub(crate) use on_every_store;
+
+/// The same for the stores that are reached over a wire.
+macro_rules! on_every_server {
+    ($($check:ident),+ $(,)?) => {
+        crate::ground::on_every_store!(@ postgres, Postgres, $($check),+);
+        crate::ground::on_every_store!(@ dynamodb, DynamoDb, $($check),+);
+    };
+}
+pub(crate) use {on_every_server, on_every_store};
 
 /// A kind of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

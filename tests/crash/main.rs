@@ -14,5 +14,7 @@ mod matrix;
 mod pool;
 mod process;
 mod random;
+mod store_wire;
 mod storm;
+mod vendor_wire;
 mod world;
