@@ -1,12 +1,13 @@
 //! Puts the parts together: the one place that names a concrete store, connector and policy.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use operators_connectors::{EnvSecrets, Registry};
 use operators_kernel::{Clock, DurableExec, OperatorName, Seams, Settings};
-use operators_policies::{Policy, Reach, RuleSet};
+use operators_policies::{Layers, Policy, Reach, RuleSet};
 use operators_seams::{DynamoStore, MemoryStore, PgStore, SqliteStore, SystemClock};
 
 use crate::config::{StoreUrl, refusal};
@@ -27,6 +28,14 @@ pub(crate) struct Parts {
 pub(crate) struct Trust {
     pub(crate) rules: Arc<RuleSet>,
     pub(crate) policies: Vec<Policy>,
+    pub(crate) own: BTreeMap<OperatorName, Vec<Policy>>,
+}
+
+impl Trust {
+    /// The policies of the project, then those of its operators.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Policy> {
+        self.policies.iter().chain(self.own.values().flatten())
+    }
 }
 
 impl Parts {
@@ -120,18 +129,48 @@ pub(crate) fn registry(project: &Project) -> Result<Arc<Registry>> {
     })?))
 }
 
-/// The project's policies and its operators' reach.
+/// The project's policies, those of its operators, and the operators' reach.
 pub(crate) fn trust(project: &Project) -> Result<Trust> {
-    let files = project.policy_files()?;
-    let read = files.iter().map(|file| Policy::read(file));
-    let policies = read
-        .collect::<Result<Vec<_>, _>>()
-        .context("a policy does not load, so nothing runs")?;
-    let rules = RuleSet::new(policies.clone(), reaches(project))
-        .context("the policies do not go together, so nothing runs")?;
+    trust_of(project, &project.policy_files()?)
+}
+
+/// The same with other files for the project's own.
+pub(crate) fn trust_of(project: &Project, files: &[PathBuf]) -> Result<Trust> {
+    let schemas = |connector: &str, tool: &str| {
+        let mut connectors = project.config.connectors.iter();
+        let (_, connector) = connectors.find(|(name, _)| name.as_str() == connector)?;
+        let (_, tool) = connector
+            .tools
+            .iter()
+            .find(|(name, _)| name.as_str() == tool)?;
+        // One in a file of its own is checked when arguments come.
+        tool.args_schema
+            .as_ref()
+            .filter(|schema| schema.is_object())
+    };
+    let read = |files: &[PathBuf]| -> Result<Vec<Policy>> {
+        let read = files.iter().map(|file| Policy::read_with(file, &schemas));
+        read.collect::<Result<Vec<_>, _>>()
+            .context("a policy does not load, so nothing runs")
+    };
+    let policies = read(files)?;
+    let mut own = BTreeMap::new();
+    for (name, operator) in &project.config.operators {
+        if let Some(patterns) = &operator.policies {
+            let place = format!("operators.{name}.policies");
+            own.insert(name.clone(), read(&project.files(&place, patterns)?)?);
+        }
+    }
+    let rules = RuleSet::layered(Layers {
+        project: policies.clone(),
+        own: own.clone(),
+        reaches: reaches(project),
+    })
+    .context("the policies do not go together, so nothing runs")?;
     Ok(Trust {
         rules: Arc::new(rules),
         policies,
+        own,
     })
 }
 

@@ -226,6 +226,8 @@ impl TryFrom<String> for AlertMode {
 pub(crate) struct OperatorConfig {
     pub(crate) goal: Option<String>,
     pub(crate) requires: Option<Vec<Required>>,
+    /// Policies of its own, which must agree with the project's.
+    pub(crate) policies: Option<Vec<String>>,
     pub(crate) plan: Option<PathBuf>,
     pub(crate) command: Option<Vec<String>>,
     pub(crate) every: Option<DurationText>,

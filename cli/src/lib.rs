@@ -17,14 +17,16 @@ pub use operators_kernel::{
     ConnectorError, ConnectorName, Cursor, DeterministicExecutor, Disposition, DurableExec, Effect,
     EffectClass, EntityKey, EventEnvelope, ExecError, ExecutionPlan, Forecast, IdKind,
     IdempotencyKey, IdentifierError, InvalidArgs, InvokeOutcome, KEY_BYTES_MAX, Ledger,
-    LedgerEntry, NAME_BYTES_MAX, OnFailure, OnUnknown, OperatorName, Original, PAGE_MAX,
-    PLAN_ACTIONS_MAX, PLAN_BYTES_MAX, PlannedAction, PolicyRef, ProbeOutcome, Progress, Reason,
-    Receipt, ReceiptFilter, ReceiptKind, ReceiptOutcome, Ruling, RunContext, RunError, Seams,
-    Secret, SecretError, SecretStore, Settings, StoreError, TenantId, Timestamp, Tool,
+    LedgerEntry, Limit, NAME_BYTES_MAX, OnAlert, OnFailure, OnUnknown, OperatorName, Original,
+    PAGE_MAX, PLAN_ACTIONS_MAX, PLAN_BYTES_MAX, PlannedAction, PolicyRef, ProbeOutcome, Progress,
+    Reason, Receipt, ReceiptFilter, ReceiptKind, ReceiptOutcome, Ruling, RunContext, RunError,
+    Seams, Secret, SecretError, SecretStore, Settings, StoreError, TenantId, Timestamp, Tool,
     ToolContract, ToolName, ToolRegistry, TrustDecision, TrustPolicy, TrustQuestion, WAITERS_MAX,
     forecast, json, life,
 };
 pub use operators_policies::{
-    Explanation, PatternError, Policy, PolicyError, Reach, Rule, RuleSet, ToolPattern,
+    Check, Explanation, Expression, ExpressionError, Finding, Judgement, Layers, LimitBy,
+    LiveRules, LoadError, Magnitude, PatternError, Policy, PolicyError, Predicate, Reach, Reloaded,
+    Replayed, Rule, RuleLimit, RuleSet, ToolPattern,
 };
 pub use operators_seams::{DynamoStore, MemoryStore, PgStore, SqliteStore, SystemClock};

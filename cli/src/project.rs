@@ -99,11 +99,17 @@ impl Project {
 
     /// The policy files that `trust.policies` names, each once, in order of their paths.
     pub(crate) fn policy_files(&self) -> Result<Vec<PathBuf>> {
+        self.files("trust.policies", &self.config.trust.policies)
+    }
+
+    /// The files that patterns name, each once, in order of their paths; `place` is where in the
+    /// configuration they stand.
+    pub(crate) fn files(&self, place: &str, patterns: &[String]) -> Result<Vec<PathBuf>> {
         let mut files = Vec::new();
-        for pattern in &self.config.trust.policies {
+        for pattern in patterns {
             let found = self
                 .matching(Path::new(pattern))
-                .with_context(|| format!("`trust.policies`: `{}`", shown(pattern)))?;
+                .with_context(|| format!("`{place}`: `{}`", shown(pattern)))?;
             files.extend(found);
         }
         files.sort();

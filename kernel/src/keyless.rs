@@ -146,10 +146,5 @@ impl Keyless {
 
 /// A read is not weighed; it runs as `ALLOW`.
 fn unasked() -> Ruling {
-    Ruling {
-        decision: TrustDecision::Allow,
-        rule: None,
-        policy: None,
-        because: None,
-    }
+    Ruling::of(TrustDecision::Allow)
 }

@@ -60,4 +60,4 @@ pub use redact::RedactionKey;
 pub use rehearse::{Forecast, forecast};
 pub use secret::{Secret, SecretError, SecretStore};
 pub use setup::{OnFailure, Progress, RunContext, Seams, Settings, WAITERS_MAX};
-pub use trust::{PolicyRef, Ruling, TrustDecision, TrustPolicy, TrustQuestion};
+pub use trust::{Limit, OnAlert, PolicyRef, Ruling, TrustDecision, TrustPolicy, TrustQuestion};

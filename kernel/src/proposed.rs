@@ -167,7 +167,8 @@ impl Proposed {
             event: self.run.event.as_ref(),
         };
         let ruling = catch_unwind(AssertUnwindSafe(|| policy.evaluate(&question)))
-            .unwrap_or_else(|_panic| Ruling::closed("the policy panicked"));
+            .unwrap_or_else(|_panic| Ruling::closed("the policy panicked"))
+            .unless_unkept();
         let clearance = match ruling.decision {
             TrustDecision::Allow | TrustDecision::Alert => Clearance::Cleared,
             TrustDecision::Block => {

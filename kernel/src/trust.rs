@@ -1,6 +1,7 @@
 //! The seam for trust: may this action run?
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -44,17 +45,71 @@ pub struct Ruling {
     pub policy: Option<PolicyRef>,
     /// What the rule saw, in words, for the receipt; never an argument's value.
     pub because: Option<String>,
+    /// The limits of every rule that matched, to be checked and counted with the claim.
+    pub limits: Vec<Limit>,
+    /// What an `ALERT` leads to.
+    pub on_alert: OnAlert,
+}
+
+/// What an `ALERT` leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnAlert {
+    /// The action runs and is raised.
+    #[default]
+    Notify,
+    /// The action waits for a person.
+    Approve,
+}
+
+/// At most so many applied effects of a tenant in any window of that length.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limit {
+    /// The rule that sets it, for the receipt of what it stops.
+    pub rule: String,
+    /// The policy that rule stands in.
+    pub policy: PolicyRef,
+    /// Which effects are counted together: the same text for all of them, and for no other, in
+    /// every process; a tenant's own.
+    pub scope: String,
+    /// The most effects in a window.
+    pub max: u32,
+    /// The window; it slides.
+    pub window: Duration,
 }
 
 impl Ruling {
+    /// A decision that rests on no rule.
+    pub fn of(decision: TrustDecision) -> Self {
+        Self {
+            decision,
+            rule: None,
+            policy: None,
+            because: None,
+            limits: Vec::new(),
+            on_alert: OnAlert::Notify,
+        }
+    }
+
     /// The default: nothing speaks for the action.
     pub fn closed(because: impl Into<String>) -> Self {
         Self {
-            decision: TrustDecision::Block,
-            rule: None,
-            policy: None,
             because: Some(because.into()),
+            ..Self::of(TrustDecision::Block)
         }
+    }
+
+    /// Closes what no store keeps yet: a limit nobody counts, or an approval nobody can give, must
+    /// not be passed over.
+    pub(crate) fn unless_unkept(mut self) -> Self {
+        let asks = self.decision == TrustDecision::Alert && self.on_alert == OnAlert::Approve;
+        let unkept = match (self.decision, self.limits.is_empty()) {
+            (TrustDecision::Allow | TrustDecision::Alert, false) => "limits",
+            (TrustDecision::Alert, true) if asks => "approvals",
+            (TrustDecision::Allow | TrustDecision::Alert | TrustDecision::Block, _) => return self,
+        };
+        self.decision = TrustDecision::Block;
+        self.because = Some(format!("{unkept} are not kept by this version"));
+        self
     }
 }
 

@@ -4,6 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
+use operators_kernel::KEY_BYTES_MAX;
+use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
+
 /// A rule file that cannot be used. Nothing runs under a set that holds one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -64,6 +67,33 @@ impl PolicyError {
             Self::File { remedy, .. } | Self::Text { remedy, .. } => remedy,
         }
     }
+}
+
+/// What is wrong with a name that receipts and terminals show: it has to be seen as it is.
+pub(crate) fn label_problem(text: &str) -> Option<String> {
+    let hidden = |character: &char| {
+        matches!(
+            character.general_category(),
+            GeneralCategory::Control
+                | GeneralCategory::Format
+                | GeneralCategory::LineSeparator
+                | GeneralCategory::ParagraphSeparator
+        )
+    };
+    if text.trim().is_empty() {
+        return Some("is empty".to_owned());
+    }
+    if text.trim() != text {
+        return Some("has a space at its start or end".to_owned());
+    }
+    if text.len() > KEY_BYTES_MAX {
+        return Some(format!("is longer than {KEY_BYTES_MAX} bytes"));
+    }
+    let character = text.chars().find(hidden)?;
+    Some(format!(
+        "has an invisible character (U+{:04X})",
+        u32::from(character)
+    ))
 }
 
 /// Foreign text on one line: what a terminal would act on or hide is written out as `\u{…}`.

@@ -4,36 +4,52 @@
 //! decision it explains. It prints nothing, and it never holds an argument's value.
 
 use std::fmt;
+use std::sync::Arc;
 
 use operators_kernel::{PolicyRef, Ruling, TrustDecision, TrustQuestion};
 
+use crate::expression::Steps;
 use crate::magnitude::Magnitude;
 use crate::policy::Rule;
+use crate::predicate::{Judgement, Predicate};
+
+/// How much of an expression a receipt repeats: enough to find it, not a page.
+const TEXT_SHOWN_MAX: usize = 160;
 
 /// A ruling with everything it rests on.
 #[derive(Debug, Clone)]
 pub struct Explanation<'a> {
     /// What the set answers.
     pub ruling: Ruling,
-    /// Every rule that speaks of the action, by policy name and rule name.
+    /// Every rule that speaks of the action, or that could not tell whether it does, by policy name
+    /// and rule name.
     pub findings: Vec<Finding<'a>>,
+    /// Every rule for this tool whose `if` says that it does not speak of the action.
+    pub silent: Vec<Finding<'a>>,
 }
 
-/// A rule that speaks of the action, and how its constraints fared.
+/// A rule for the action's tool, and how its constraints fared.
 #[derive(Debug, Clone)]
 pub struct Finding<'a> {
     /// The policy it stands in.
     pub policy: &'a PolicyRef,
     /// The rule.
     pub rule: &'a Rule,
-    /// One entry per constraint of the rule.
+    /// One entry per constraint of the rule, as far as they were asked.
     pub checks: Vec<Check>,
 }
 
 /// A constraint of a rule and what it saw.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Check {
+    /// `if`: does the rule speak of the action?
+    If {
+        /// The expression, or a closure's label.
+        text: Arc<str>,
+        /// What it came to.
+        judgement: Judgement,
+    },
     /// `max_value` against the action's `value`.
     MaxValue {
         /// The ceiling.
@@ -41,17 +57,60 @@ pub enum Check {
         /// The action's value; `None` when it is missing or not finite.
         value: Option<Magnitude>,
     },
+    /// `require`: what must hold.
+    Require {
+        /// The expression, or a closure's label.
+        text: Arc<str>,
+        /// What it came to.
+        judgement: Judgement,
+    },
 }
 
 impl<'a> Finding<'a> {
-    pub(crate) fn new(policy: &'a PolicyRef, rule: &'a Rule, question: &TrustQuestion<'_>) -> Self {
-        let value = question.action.value.as_ref().and_then(Magnitude::of);
-        let max_value = rule.max_value.map(|max| Check::MaxValue { max, value });
-        Self {
+    pub(crate) fn new(
+        policy: &'a PolicyRef,
+        rule: &'a Rule,
+        question: &TrustQuestion<'_>,
+        steps: &Steps,
+    ) -> Self {
+        let mut checks = Vec::new();
+        let ask = |predicate: &Predicate| (predicate.text(), predicate.judge(question, steps));
+        if let Some(predicate) = &rule.only_if {
+            let (text, judgement) = ask(predicate);
+            checks.push(Check::If { text, judgement });
+        }
+        let mut finding = Self {
             policy,
             rule,
-            checks: max_value.into_iter().collect(),
+            checks,
+        };
+        // What does not speak of the action, or cannot tell, has nothing further to ask of it.
+        if !finding.holds() {
+            return finding;
         }
+        if let Some(max) = rule.max_value {
+            let value = question.action.value.as_ref().and_then(Magnitude::of);
+            finding.checks.push(Check::MaxValue { max, value });
+        }
+        if let Some(predicate) = &rule.require {
+            let (text, judgement) = ask(predicate);
+            finding.checks.push(Check::Require { text, judgement });
+        }
+        finding
+    }
+
+    /// Whether its `if` says that it does not speak of the action.
+    pub fn is_silent(&self) -> bool {
+        let says_no = |check: &Check| {
+            matches!(
+                check,
+                Check::If {
+                    judgement: Judgement::No,
+                    ..
+                }
+            )
+        };
+        self.checks.iter().any(says_no)
     }
 
     /// Whether every constraint holds.
@@ -61,27 +120,39 @@ impl<'a> Finding<'a> {
 
     /// A ruling that cites this rule; `because` tells the constraints that failed, or else all.
     pub(crate) fn ruling(&self, decision: TrustDecision) -> Ruling {
-        let told = |check: &&Check| self.holds() || !check.holds();
+        let all = self.holds();
         let words: Vec<String> = self
             .checks
             .iter()
-            .filter(told)
+            .filter(|check| all || !check.holds())
             .map(Check::to_string)
             .collect();
         Ruling {
-            decision,
             rule: Some(self.rule.name.clone()),
             policy: Some(self.policy.clone()),
             because: (!words.is_empty()).then(|| words.join(", ")),
+            ..Ruling::of(decision)
         }
     }
 }
 
 impl Check {
+    /// The word of the rule file.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::If { .. } => "if",
+            Self::MaxValue { .. } => "max_value",
+            Self::Require { .. } => "require",
+        }
+    }
+
     /// Whether the constraint is met; one that cannot be judged is not.
     pub fn holds(&self) -> bool {
         match self {
             Self::MaxValue { max, value } => value.is_some_and(|value| !value.is_above(*max)),
+            Self::If { judgement, .. } | Self::Require { judgement, .. } => {
+                *judgement == Judgement::Yes
+            }
         }
     }
 }
@@ -102,6 +173,26 @@ impl fmt::Display for Check {
                 let side = if self.holds() { "within" } else { "above" };
                 write!(f, "value {value} is {side} `max_value` {max}")
             }
+            Self::If { text, judgement } | Self::Require { text, judgement } => {
+                let word = self.word();
+                match judgement {
+                    Judgement::Yes => write!(f, "`{word}` holds"),
+                    Judgement::No => write!(f, "`{word}` does not hold: {}", cut(text)),
+                    Judgement::Error(error) => {
+                        write!(f, "`{word}` cannot be judged: {error}: {}", cut(text))
+                    }
+                }
+            }
         }
+    }
+}
+
+/// The text on one line, and no more of it than a receipt should repeat.
+fn cut(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let line = crate::error::shown(&words.join(" "));
+    match line.char_indices().nth(TEXT_SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
+        None => line,
     }
 }

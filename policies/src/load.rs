@@ -8,11 +8,16 @@ use std::path::Path;
 
 use crate::error::{PolicyError, shown};
 use crate::policy::Policy;
-use crate::rule_file::RULE_FILE_BYTES_MAX;
+use crate::rule_file::{RULE_FILE_BYTES_MAX, Schemas};
 
 impl Policy {
     /// Reads a rule file.
     pub fn read(file: &Path) -> Result<Self, PolicyError> {
+        Self::read_with(file, &|_, _| None)
+    }
+
+    /// Reads a rule file, knowing what the arguments of some tools look like.
+    pub fn read_with(file: &Path, schemas: &Schemas<'_>) -> Result<Self, PolicyError> {
         let bytes = read_bounded(file).map_err(|error| {
             PolicyError::whole(
                 file,
@@ -21,7 +26,7 @@ impl Policy {
             )
         })?;
         match bytes {
-            Some(bytes) => Self::parse(file, &bytes),
+            Some(bytes) => Self::parse_with(file, &bytes, schemas),
             None => Err(PolicyError::whole(
                 file,
                 "not a regular file",

@@ -6,13 +6,15 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use operators_kernel::{ConnectorName, OperatorName, PolicyRef, TrustDecision};
+use operators_kernel::{ConnectorName, OnAlert, OperatorName, PolicyRef, TrustDecision};
 
+use crate::limit::RuleLimit;
 use crate::magnitude::Magnitude;
 use crate::pattern::ToolPattern;
+use crate::predicate::Predicate;
 
-/// One rule file, loaded: made only by [`Policy::parse`] and [`Policy::read`], so every policy
-/// has a text that its digest can be checked against.
+/// One policy, loaded from a rule file by [`Policy::parse`] or [`Policy::read`], whose text its
+/// digest can be checked against, or written in code with [`Policy::from_rules`].
 #[derive(Debug, Clone)]
 pub struct Policy {
     pub(crate) head: Arc<Head>,
@@ -65,7 +67,11 @@ pub struct Rule {
     pub(crate) connector: Option<ConnectorName>,
     pub(crate) tool: Option<ToolPattern>,
     pub(crate) decision: TrustDecision,
+    pub(crate) only_if: Option<Predicate>,
+    pub(crate) require: Option<Predicate>,
     pub(crate) max_value: Option<Magnitude>,
+    pub(crate) limit: Option<RuleLimit>,
+    pub(crate) on_alert: OnAlert,
 }
 
 impl Rule {
@@ -92,6 +98,21 @@ impl Rule {
     /// What it says of an action that it speaks of.
     pub fn decision(&self) -> TrustDecision {
         self.decision
+    }
+
+    /// Its `if`: whether it speaks of an action at all.
+    pub fn only_if(&self) -> Option<&Predicate> {
+        self.only_if.as_ref()
+    }
+
+    /// Its `require`: what must hold, or the action is blocked.
+    pub fn require(&self) -> Option<&Predicate> {
+        self.require.as_ref()
+    }
+
+    /// How many effects it lets through in how long.
+    pub fn limit(&self) -> Option<RuleLimit> {
+        self.limit
     }
 
     /// The largest value it lets through; a larger one is blocked.

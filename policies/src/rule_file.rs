@@ -8,17 +8,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use operators_kernel::json::hex;
-use operators_kernel::{ConnectorName, KEY_BYTES_MAX, OperatorName, PolicyRef, TrustDecision};
+use operators_kernel::{ConnectorName, OnAlert, OperatorName, PolicyRef, TrustDecision};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde_json::Value as Json;
 use sha2::{Digest as _, Sha256};
 use toml::{Spanned, Value};
-use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 
-use crate::error::{Lines, PolicyError, shown};
+use crate::error::{Lines, PolicyError, label_problem, shown};
+use crate::expression::Expression;
+use crate::limit::{LimitBy, RuleLimit};
 use crate::magnitude::Magnitude;
 use crate::pattern::ToolPattern;
 use crate::policy::{Head, Policy, Rule};
+use crate::predicate::Predicate;
 
 /// The largest rule file, in bytes: far beyond what a person writes, small enough to hold whole.
 pub const RULE_FILE_BYTES_MAX: usize = 1 << 20;
@@ -43,16 +45,35 @@ struct RawRule {
     connector: Option<Spanned<String>>,
     tool: Option<Spanned<String>>,
     decision: Spanned<String>,
+    r#if: Option<Spanned<String>>,
+    require: Option<Spanned<String>>,
     max_value: Option<Spanned<Value>>,
-    // Words of the language that this version cannot keep to.
-    r#if: Option<Spanned<IgnoredAny>>,
-    require: Option<Spanned<IgnoredAny>>,
-    limit: Option<Spanned<IgnoredAny>>,
+    // Words of the language that this version reads and cannot keep to yet.
+    limit: Option<Spanned<RawLimit>>,
+    alert: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a limit's `max`, `per` and `by`")]
+struct RawLimit {
+    max: Spanned<Value>,
+    per: Spanned<String>,
+    by: Spanned<String>,
 }
 
 impl Policy {
     /// Takes the bytes of a rule file; `file` is only what errors and citations call it.
     pub fn parse(file: &Path, bytes: &[u8]) -> Result<Self, PolicyError> {
+        Self::parse_with(file, bytes, &|_, _| None)
+    }
+
+    /// The same, knowing the JSON Schema that the arguments of some tools fit: an expression of a
+    /// rule for one such tool is checked against it.
+    pub fn parse_with(
+        file: &Path,
+        bytes: &[u8],
+        schemas: &Schemas<'_>,
+    ) -> Result<Self, PolicyError> {
         if bytes.len() > RULE_FILE_BYTES_MAX {
             return Err(PolicyError::whole(
                 file,
@@ -72,9 +93,12 @@ impl Policy {
             let problem = shown(error.message()).replace(" as i128", "");
             source.refuse(at, problem, remedy)
         })?;
-        source.policy(raw)
+        source.policy(raw, schemas)
     }
 }
+
+/// The JSON Schema of a tool's arguments, by connector and tool, where there is one.
+pub type Schemas<'a> = dyn Fn(&str, &str) -> Option<&'a Json> + 'a;
 
 /// A file's text, for checks that point into it.
 struct Source<'a> {
@@ -116,7 +140,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    fn policy(&self, raw: RawFile) -> Result<Policy, PolicyError> {
+    fn policy(&self, raw: RawFile, schemas: &Schemas<'_>) -> Result<Policy, PolicyError> {
         self.check_label("the policy's name", &raw.policy)?;
         let version = self.version(&raw.version)?;
         let applies_to = raw.applies_to.map(|list| self.operators(&list));
@@ -138,7 +162,7 @@ impl<'a> Source<'a> {
         let mut rules = Vec::with_capacity(raw.rule.len());
         for raw in raw.rule {
             let name_at = raw.get_ref().name.span().start;
-            let rule = self.rule(raw)?;
+            let rule = self.rule(raw, schemas)?;
             if let Some(line) = lines.insert(rule.name.clone(), rule.line) {
                 let problem = format!("rule `{}` is there already, on line {line}", rule.name);
                 let remedy = "give each rule of a policy its own name; receipts cite it";
@@ -152,64 +176,119 @@ impl<'a> Source<'a> {
         })
     }
 
-    fn rule(&self, raw: Spanned<RawRule>) -> Result<Rule, PolicyError> {
+    fn rule(&self, raw: Spanned<RawRule>, schemas: &Schemas<'_>) -> Result<Rule, PolicyError> {
         let (line, _) = self.lines.place(raw.span().start);
         let raw = raw.into_inner();
         self.check_label("the rule's name", &raw.name)?;
         self.refuse_later_words(&raw)?;
-        let connector = raw.connector.map(|name| self.connector(&name));
-        let tool = raw.tool.map(|pattern| self.tool(&pattern));
+        let on_alert = raw.alert.as_ref().map(|word| self.on_alert(word));
+        let limit = raw.limit.map(|limit| self.limit(limit.get_ref()));
+        let connector = raw
+            .connector
+            .map(|name| self.connector(&name))
+            .transpose()?;
+        let tool = raw.tool.map(|pattern| self.tool(&pattern)).transpose()?;
+        let schema = match (&connector, &tool) {
+            (Some(connector), Some(tool)) => schemas(connector.as_str(), tool.as_str()),
+            _ => None,
+        };
+        let only_if = raw.r#if.map(|text| self.predicate(&text, schema));
+        let require = raw.require.map(|text| self.predicate(&text, schema));
         let max_value = raw.max_value.map(|number| self.max_value(&number));
         Ok(Rule {
             decision: self.decision(&raw.decision)?,
             name: raw.name.into_inner(),
             line,
-            connector: connector.transpose()?,
-            tool: tool.transpose()?,
+            connector,
+            tool,
+            only_if: only_if.transpose()?,
+            require: require.transpose()?,
             max_value: max_value.transpose()?,
+            limit: limit.transpose()?,
+            on_alert: on_alert.transpose()?.unwrap_or_default(),
         })
     }
 
+    /// What the stores cannot keep yet is read, so that its mistakes show, and then refused.
     fn refuse_later_words(&self, raw: &RawRule) -> Result<(), PolicyError> {
-        let words = [
-            ("if", "the expression language", &raw.r#if),
-            ("require", "the expression language", &raw.require),
-            ("limit", "durable counters", &raw.limit),
-        ];
-        for (word, needs, used) in words {
-            let Some(used) = used else { continue };
-            let problem = format!("`{word}` needs {needs}, which this version does not have");
-            let remedy =
-                "remove the rule, or bound it by `connector`, `tool` and `max_value` alone";
-            return Err(self.refuse(used.span().start, problem, remedy));
+        if let Some(limit) = &raw.limit {
+            self.limit(limit.get_ref())?;
+            let problem = "`limit` needs durable counters, which this version does not have";
+            let remedy = "remove the rule, or bound it by `max_value`, `if` and `require` alone";
+            return Err(self.refuse(limit.span().start, problem, remedy));
+        }
+        if let Some(alert) = &raw.alert
+            && self.on_alert(alert)? == OnAlert::Approve
+        {
+            let problem = "`alert = \"approve\"` needs approvals, which this version does not have";
+            let remedy = "write `notify`, or BLOCK";
+            return Err(self.refuse(alert.span().start, problem, remedy));
         }
         Ok(())
     }
 
-    /// A name that receipts and terminals show: it has to be seen as it is.
-    fn check_label(&self, what: &str, label: &Spanned<String>) -> Result<(), PolicyError> {
-        let text = label.get_ref();
-        let hidden = |character: &char| {
-            matches!(
-                character.general_category(),
-                GeneralCategory::Control
-                    | GeneralCategory::Format
-                    | GeneralCategory::LineSeparator
-                    | GeneralCategory::ParagraphSeparator
-            )
+    fn on_alert(&self, word: &Spanned<String>) -> Result<OnAlert, PolicyError> {
+        match word.get_ref().as_str() {
+            "notify" => Ok(OnAlert::Notify),
+            "approve" => Ok(OnAlert::Approve),
+            other => Err(self.refuse(
+                word.span().start,
+                format!("`{}` is no way to raise an ALERT", shown(other)),
+                "write `notify` or `approve`",
+            )),
+        }
+    }
+
+    fn predicate(
+        &self,
+        text: &Spanned<String>,
+        schema: Option<&Json>,
+    ) -> Result<Predicate, PolicyError> {
+        let parsed = Expression::parse(text.get_ref()).and_then(|expression| {
+            schema.map_or(Ok(()), |schema| expression.check_args(schema))?;
+            Ok(expression)
+        });
+        parsed.map(Predicate::from).map_err(|error| {
+            let at = self.inside(text, error.offset);
+            self.refuse(at, error.problem, error.remedy)
+        })
+    }
+
+    /// Where in the file a place of a string is; its start when escapes make that hard to tell.
+    fn inside(&self, string: &Spanned<String>, offset: usize) -> usize {
+        let span = string.span();
+        let written = self.text.get(span.clone()).unwrap_or_default();
+        let quotes = ["'''\r\n", "'''\n", "'''", "'", "\"\"\"\n", "\"\"\"", "\""];
+        let opening = quotes.iter().find(|quote| written.starts_with(**quote));
+        let start = span.start + opening.map_or(0, |quote| quote.len());
+        match self.text.get(start..start + string.get_ref().len()) {
+            Some(verbatim) if verbatim == string.get_ref() => start + offset,
+            _ => span.start,
+        }
+    }
+
+    fn limit(&self, raw: &RawLimit) -> Result<RuleLimit, PolicyError> {
+        let max = raw.max.get_ref().as_integer();
+        let max = max.and_then(|max| u32::try_from(max).ok());
+        let Some(max @ 1..) = max else {
+            let problem = "`max` is not a whole number from 1 up";
+            let remedy = "write how many effects a window holds, or BLOCK";
+            return Err(self.refuse(raw.max.span().start, problem, remedy));
         };
-        let problem = if text.trim().is_empty() {
-            "is empty".to_owned()
-        } else if text.trim() != text {
-            "has a space at its start or end".to_owned()
-        } else if text.len() > KEY_BYTES_MAX {
-            format!("is longer than {KEY_BYTES_MAX} bytes")
-        } else if let Some(character) = text.chars().find(hidden) {
-            format!(
-                "has an invisible character (U+{:04X})",
-                u32::from(character)
-            )
-        } else {
+        let per = RuleLimit::window(raw.per.get_ref()).map_err(|problem| {
+            let problem = format!("`per` {problem}");
+            self.refuse(raw.per.span().start, problem, "write a window such as `1h`")
+        })?;
+        let Some(by) = LimitBy::parse(raw.by.get_ref()) else {
+            let problem = format!("nothing is counted by `{}`", shown(raw.by.get_ref()));
+            let remedy = "write `entity`, `operator`, `tool` or `tenant`";
+            return Err(self.refuse(raw.by.span().start, problem, remedy));
+        };
+        Ok(RuleLimit { max, per, by })
+    }
+
+    fn check_label(&self, what: &str, label: &Spanned<String>) -> Result<(), PolicyError> {
+        let Some(problem) = label_problem(label.get_ref()) else {
             return Ok(());
         };
         let remedy = "give it a short name that a receipt can cite";
@@ -292,6 +371,6 @@ impl<'a> Source<'a> {
     }
 }
 
-fn digest(bytes: &[u8]) -> String {
+pub(crate) fn digest(bytes: &[u8]) -> String {
     format!("sha256:{}", hex(&Sha256::digest(bytes)))
 }

@@ -44,19 +44,29 @@ fn a_policy_that_does_not_load_stops_everything_and_says_where() {
         (RULE.replace("'ALLOW'", "'MAYBE'"), "5:12", "`ALLOW`"),
         (format!("{RULE}max_valeu = 5\n"), "6:1", "max_valeu"),
         (
-            format!("{RULE}if = 'value < 5'\n"),
-            "6:6",
-            "remove the rule",
+            format!("{RULE}if = 'vlaue < 5'\n"),
+            "6:7",
+            "no variable `vlaue`",
         ),
         (
-            format!("{RULE}require = 'true'\n"),
-            "6:11",
-            "remove the rule",
+            format!("{RULE}require = 'value'\n"),
+            "6:12",
+            "not to a bool",
         ),
         (
-            format!("{RULE}limit = {{ max = 1, per = '1h' }}\n"),
+            format!("{RULE}require = 'value <'\n"),
+            "6:19",
+            "the language is CEL",
+        ),
+        (
+            format!("{RULE}limit = {{ max = 1, per = '1h', by = 'entity' }}\n"),
             "6:9",
-            "remove the rule",
+            "`limit` needs durable counters",
+        ),
+        (
+            format!("{RULE}alert = 'approve'\n"),
+            "6:9",
+            "needs approvals",
         ),
         (RULE.replace("version = 1\n", ""), "1:1", "version"),
         ("policy = 'p'\nversion = 1\n".to_owned(), "1:1", "[[rule]]"),
@@ -174,6 +184,90 @@ fn a_tool_outside_requires_is_blocked_whatever_the_policy_allows() {
     assert_eq!(project.run(&args).ended(3).decisions(), ["DEDUP", "BLOCK"]);
     let args = ["run", "--once", "--json", "--plan", "plan.json"];
     assert_eq!(project.run(&args).ended(0).decisions(), ["DEDUP", "ALLOW"]);
+}
+
+#[test]
+fn an_operator_s_own_policies_must_agree_with_the_project_s() {
+    // rule 6.11
+    const OWN: &str = "policy = 'own'\nversion = 1\n[[rule]]\nname = 'small'\n\
+                       tool = 'orders.hold'\ndecision = 'ALLOW'\nif = 'value <= 250'\n";
+    let project = Project::with_file();
+    let more = "[operators.holder]\npolicies = ['own/*.toml']\nplan = 'plan.json'\n";
+    project.write("operators.toml", project.read("operators.toml") + more);
+    let valued = |order: &str, value: u32| {
+        let mut action = hold(order);
+        action["value"] = json!(value);
+        action
+    };
+    let plan = json!([valued("SO-1", 250), valued("SO-2", 251)]);
+    project.write("plan.json", plan.to_string());
+    let run = ["run", "--once", "holder", "--json"];
+    // No file of its own: nothing of it runs.
+    assert_eq!(project.run(&run).ended(3).decisions(), ["BLOCK", "BLOCK"]);
+    project.write("own/small.toml", OWN);
+    assert_eq!(project.run(&run).ended(3).decisions(), ["ALLOW", "BLOCK"]);
+    let receipts = project.receipts();
+    let note = receipts.last().and_then(|last| last.note.as_deref());
+    assert_eq!(
+        note,
+        Some("no rule of operator `holder`'s own policies speaks of `shop:orders.hold`")
+    );
+    // Of others the project's policies alone decide; theirs still bind the operator too.
+    let args = ["run", "--once", "--json", "--plan", "plan.json"];
+    assert_eq!(project.run(&args).ended(0).decisions(), ["DEDUP", "ALLOW"]);
+    project.edit("policies/all.toml", "ALLOW", "BLOCK");
+    project.write("plan.json", json!([valued("SO-3", 1)]).to_string());
+    assert_eq!(project.run(&run).ended(3).decisions(), ["BLOCK"]);
+    // One that does not load stops everything.
+    project.edit("own/small.toml", "value", "vlaue");
+    project.run(&run).ended(1).tells("own/small.toml:7:7");
+}
+
+#[test]
+fn an_expression_decides_and_its_error_is_in_the_receipt() {
+    // rules 6.7, 6.8
+    let project = Project::with_file();
+    project.write(
+        "policies/all.toml",
+        "policy = 'p'\nversion = 1\n[[rule]]\nname = 'reviewed'\ndecision = 'ALLOW'\n\
+         require = 'args.reason == \"review\"'\n",
+    );
+    let with = |order: &str, args| action("orders.hold", order, args);
+    let plan = json!([
+        with("SO-1", json!({"order": "SO-1", "reason": "review"})),
+        with("SO-2", json!({"order": "SO-2", "reason": "hunter2"})),
+        with("SO-3", json!({"order": "SO-3"})),
+    ]);
+    let said = project.plan(&plan).ended(3);
+    assert_eq!(said.decisions(), ["ALLOW", "BLOCK", "BLOCK"]);
+    let results = said.results();
+    assert_eq!(results[2].error.as_deref(), Some("blocked by trust policy"));
+    let receipts = project.receipts();
+    let notes: Vec<_> = receipts.iter().map(|one| one.note.as_deref()).collect();
+    let notes: Vec<&str> = notes.into_iter().flatten().collect();
+    assert_eq!(
+        notes,
+        [
+            "`require` holds",
+            "`require` does not hold: args.reason == \"review\"",
+            "`require` cannot be judged: there is no `reason`: args.reason == \"review\"",
+        ]
+    );
+    assert_eq!(receipts[2].rule.as_deref(), Some("reviewed"));
+    assert_eq!(project.effects().len(), 1);
+}
+
+#[test]
+fn an_expression_is_held_against_the_tool_s_schema() {
+    // rule 6.9; the example's tool declares its arguments.
+    let project = Project::example();
+    let policy = project.read("policies/ship-risk.toml");
+    let rule = "\n[[rule]]\nname = 'typo'\nconnector = 'shop'\ntool = 'orders.hold'\n\
+                decision = 'BLOCK'\nif = 'args.order > 5'\n";
+    project.write("policies/ship-risk.toml", policy + rule);
+    let said = project.run(&["run", "--once"]).ended(1);
+    said.tells("`>` cannot take a string and an int");
+    project.is_untouched();
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use operators_kernel::{
-    BLOCKED_BY_TRUST_POLICY, Disposition, OperatorName, PlannedAction, TrustDecision,
+    BLOCKED_BY_TRUST_POLICY, Disposition, Limit, OnAlert, OperatorName, PlannedAction, PolicyRef,
+    Ruling, TrustDecision, TrustPolicy, TrustQuestion,
 };
 use operators_policies::{Policy, Reach, RuleSet};
 use operators_tests::fakes::{Act, Panics, Says};
@@ -192,4 +193,58 @@ async fn alert_runs_the_action_and_says_so() {
     }
     let again = one(&executor, &world, hold("e0", "k0")).await;
     assert_eq!(words(&again), "DEDUP true -", "a duplicate raises nothing");
+}
+
+/// Says something that no store keeps yet.
+#[derive(Debug)]
+struct Unkept(Ruling);
+
+impl TrustPolicy for Unkept {
+    fn evaluate(&self, _question: &TrustQuestion<'_>) -> Ruling {
+        self.0.clone()
+    }
+}
+
+/// Rule 6.13: what is not kept is not passed over.
+#[tokio::test]
+async fn a_limit_or_an_approval_that_no_store_keeps_blocks() {
+    let limit = Limit {
+        rule: "r".to_owned(),
+        policy: PolicyRef {
+            name: "p".to_owned(),
+            version: 1,
+            digest: "sha256:0".to_owned(),
+        },
+        scope: "s".to_owned(),
+        max: 25,
+        window: std::time::Duration::from_hours(1),
+    };
+    let limited = |decision| Ruling {
+        limits: vec![limit.clone()],
+        ..Ruling::of(decision)
+    };
+    let asking = Ruling {
+        on_alert: OnAlert::Approve,
+        ..Ruling::of(TrustDecision::Alert)
+    };
+    for (ruling, note) in [
+        (
+            limited(TrustDecision::Allow),
+            "limits are not kept by this version",
+        ),
+        (
+            limited(TrustDecision::Alert),
+            "limits are not kept by this version",
+        ),
+        (asking, "approvals are not kept by this version"),
+    ] {
+        let mut world = memory().world;
+        world.policy = Arc::new(Unkept(ruling));
+        let executor = world.start().await;
+        let result = one(&executor, &world, hold("e", "k")).await;
+        assert_eq!(words(&result), "BLOCK false policy");
+        assert!(world.connector.calls().is_empty());
+        let receipt = proposals(&world).await.pop().expect("a receipt");
+        assert_eq!(receipt.note.as_deref(), Some(note));
+    }
 }

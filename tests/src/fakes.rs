@@ -302,9 +302,7 @@ impl TrustPolicy for Panics {
 
 fn ruling(decision: TrustDecision) -> Ruling {
     Ruling {
-        decision,
         rule: Some("the test's rule".to_owned()),
-        policy: None,
-        because: None,
+        ..Ruling::of(decision)
     }
 }

@@ -123,15 +123,11 @@ fn line(finding: &Finding) -> String {
 async fn examine(found: &mut Diagnosis, project: &Project, args: &DoctorArgs) -> Result<()> {
     let tenant = project.tenant(&args.whose)?;
     let trust = found.take("policies", compose::trust(project), |trust| {
-        let rules: usize = trust
-            .policies
-            .iter()
-            .map(|policy| policy.rules().len())
-            .sum();
+        let rules: usize = trust.all().map(|policy| policy.rules().len()).sum();
         format!(
             "{} in {}",
             counted(rules, "rule"),
-            counted(trust.policies.len(), "file")
+            counted(trust.all().count(), "file")
         )
     });
     if trust.is_some_and(|trust| trust.policies.is_empty()) {

@@ -69,29 +69,92 @@ fn the_good_file_loads_with_its_digest() {
 fn a_word_of_a_later_version_is_refused_and_not_ignored() {
     refused(
         "max_value = 500",
-        "if = 'value <= 250'",
-        (10, 6),
-        "`if` needs the expression language, which this version does not have; remove the rule",
-    );
-    refused("max_value = 500", "if = true", (10, 6), "`if` needs");
-    refused(
-        "max_value = 500",
-        "require = 'args.reason == \"x\"'",
-        (10, 11),
-        "`require` needs the expression language",
-    );
-    refused(
-        "max_value = 500",
         "limit = { max = 25, per = \"1h\", by = \"entity\" }",
         (10, 9),
-        "`limit` needs durable counters",
+        "`limit` needs durable counters, which this version does not have; remove the rule",
     );
     refused(
         "max_value = 500",
-        "[rule.limit]\nmax = 1",
+        "[rule.limit]\nmax = 1\nper = \"1d\"\nby = \"tenant\"",
         (10, 1),
         "`limit` needs",
     );
+    refused(
+        "max_value = 500",
+        "alert = \"approve\"",
+        (10, 9),
+        "`alert = \"approve\"` needs approvals",
+    );
+    refused(
+        "max_value = 500",
+        "alert = \"page\"",
+        (10, 9),
+        "`page` is no way to raise an ALERT",
+    );
+}
+
+#[test]
+fn a_limit_that_makes_no_sense_is_told_so() {
+    for (limit, column, problem) in [
+        (
+            "max = 0, per = '1h', by = 'entity'",
+            17,
+            "`max` is not a whole number from 1 up",
+        ),
+        (
+            "max = 2.5, per = '1h', by = 'entity'",
+            17,
+            "`max` is not a whole number",
+        ),
+        (
+            "max = '25', per = '1h', by = 'entity'",
+            17,
+            "`max` is not a whole number",
+        ),
+        (
+            "max = 1, per = 'hourly', by = 'entity'",
+            26,
+            "`per` is not a duration",
+        ),
+        (
+            "max = 1, per = '0s', by = 'entity'",
+            26,
+            "`per` is not from 1s to",
+        ),
+        (
+            "max = 1, per = '9000years', by = 'entity'",
+            26,
+            "`per` is not from 1s to",
+        ),
+        (
+            "max = 1, per = '1h', by = 'customer'",
+            37,
+            "nothing is counted by `customer`",
+        ),
+        (
+            "max = 1, per = '1h', by = 'Entity'",
+            37,
+            "nothing is counted by `Entity`",
+        ),
+        (
+            "max = 1, per = '1h', by = 'tool', of = 1",
+            9,
+            "unknown field `of`",
+        ),
+        ("max = 1, per = '1h'", 9, "missing field `by`"),
+    ] {
+        let line = format!("limit = {{ {limit} }}");
+        let error = Policy::parse(
+            Path::new("p.toml"),
+            GOOD.replace("max_value = 500", &line).as_bytes(),
+        )
+        .expect_err(limit);
+        assert!(error.to_string().contains(problem), "{error}");
+        let place = error.place().expect("a place");
+        assert_eq!(place.0, 10, "{error}");
+        assert!(place.1 >= column || problem.contains("field"), "{error}");
+        well_said(&error);
+    }
 }
 
 #[test]

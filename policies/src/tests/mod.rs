@@ -2,17 +2,26 @@
 
 mod bad_files;
 mod bad_sets;
+mod code;
 mod evaluation;
+mod explosions;
+mod expressions;
+mod layers;
+mod limits;
+mod live;
 mod order;
+mod peer;
 mod reach;
+mod replay;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use operators_kernel::{
-    OperatorName, PlannedAction, Ruling, TenantId, TrustDecision, TrustPolicy as _, TrustQuestion,
+    EventEnvelope, OperatorName, PlannedAction, Ruling, TenantId, TrustDecision, TrustPolicy as _,
+    TrustQuestion,
 };
-use serde_json::{Map, Number};
+use serde_json::Number;
 
 use crate::{Explanation, Policy, Reach, RuleSet};
 
@@ -23,6 +32,9 @@ struct Asked<'a> {
     connector: &'a str,
     tool: &'a str,
     value: Option<&'a str>,
+    args: &'a str,
+    /// The event's payload, if there is an event.
+    payload: Option<&'a str>,
 }
 
 /// A hold of 100 by a plan that is run by hand.
@@ -31,6 +43,8 @@ const HOLD: Asked<'static> = Asked {
     connector: "shop",
     tool: "orders.hold",
     value: Some("100"),
+    args: "{}",
+    payload: None,
 };
 
 #[track_caller]
@@ -65,7 +79,7 @@ fn with_question<T>(asked: Asked<'_>, answer: impl FnOnce(&TrustQuestion<'_>) ->
     let action = PlannedAction {
         connector: asked.connector.to_owned().try_into().expect("a connector"),
         tool: asked.tool.to_owned().try_into().expect("a tool"),
-        args: Map::new(),
+        args: serde_json::from_str(asked.args).expect(asked.args),
         value,
         entity_key: "order:1".to_owned().try_into().expect("a key"),
         idempotency_key: "order:1:hold".to_owned().try_into().expect("a key"),
@@ -73,11 +87,24 @@ fn with_question<T>(asked: Asked<'_>, answer: impl FnOnce(&TrustQuestion<'_>) ->
         source_id: None,
         index_hash: None,
     };
+    let tenant = TenantId::parse("acme").expect("a tenant");
+    let event = asked.payload.map(|payload| EventEnvelope {
+        event_id: "ev_1".to_owned(),
+        reseller_id: None,
+        tenant_id: tenant.clone(),
+        workspace_id: None,
+        source: "shopify".to_owned(),
+        event_type: "order.created".to_owned(),
+        correlation_id: "co_1".to_owned(),
+        payload: serde_json::from_str(payload).expect(payload),
+        agent_id: None,
+        session_id: Some("s1".to_owned()),
+    });
     answer(&TrustQuestion {
-        tenant: &TenantId::parse("acme").expect("a tenant"),
+        tenant: &tenant,
         operator: operator.as_ref(),
         action: &action,
-        event: None,
+        event: event.as_ref(),
     })
 }
 

@@ -3,13 +3,13 @@
 use super::{Asked, HOLD, ask, rule, set};
 
 /// Enough to see most orders of most sets; a failing seed is in the message.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 150;
 
 /// A small generator (splitmix64), so that a seed gives the same case everywhere.
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
+    pub(super) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,7 +18,7 @@ impl Dice {
         usize::try_from((mixed ^ (mixed >> 31)) % bound).expect("small")
     }
 
-    fn pick<'a>(&mut self, choices: &[&'a str]) -> &'a str {
+    pub(super) fn pick<'a>(&mut self, choices: &[&'a str]) -> &'a str {
         choices[self.below(choices.len())]
     }
 
@@ -48,6 +48,20 @@ fn draw_rule(dice: &mut Dice, number: usize) -> String {
             "max_value = 50",
             "max_value = 100",
             "max_value = 150.5",
+        ]),
+        dice.pick(&[
+            "",
+            "",
+            "if = 'value > 120'",
+            "if = 'value <= 120'",
+            "if = 'args.kind == \"a\"'",
+        ]),
+        dice.pick(&[
+            "",
+            "",
+            "",
+            "require = 'args.kind in [\"a\", \"b\"]'",
+            "require = 'has(args.kind) || operator != null'",
         ]),
         dice.pick(&[
             "decision = \"ALLOW\"",
@@ -93,10 +107,16 @@ fn the_order_of_policies_and_rules_never_matters() {
             }
             let shuffled = build(&drawn);
             for operator in [None, Some("ship-risk")] {
-                for value in [None, Some("100"), Some("150.75")] {
+                for (value, args) in [
+                    (None, r#"{"kind": "a"}"#),
+                    (Some("100"), "{}"),
+                    (Some("100"), r#"{"kind": "b"}"#),
+                    (Some("150.75"), r#"{"kind": "c"}"#),
+                ] {
                     let asked = Asked {
                         operator,
                         value,
+                        args,
                         ..HOLD
                     };
                     let (mut one, mut other) = (ask(&first, asked), ask(&shuffled, asked));

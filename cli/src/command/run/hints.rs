@@ -153,8 +153,7 @@ fn cause(
     if let (Some(rule), Some(policy)) = (&ruling.rule, &ruling.policy) {
         let file = parts
             .trust
-            .policies
-            .iter()
+            .all()
             .find(|candidate| candidate.reference() == policy)
             .and_then(|candidate| rule_place(candidate, rule));
         let file = file.unwrap_or_else(|| shown(&policy.name));
