@@ -70,6 +70,26 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     assert_eq!(version, 99);
 }
 
+/// By rules 8.1, 8.4: a file of the first schema is taken on as it is, its queue included.
+#[tokio::test]
+async fn a_file_of_an_older_schema_is_upgraded() {
+    let bench = SqliteBench::fresh();
+    let connection = Connection::open(bench.path()).expect("opens");
+    let first = include_str!("../../seams/migrations/sqlite/0001_first.sql");
+    connection.execute_batch(first).expect("makes");
+    connection
+        .execute_batch(
+            "PRAGMA application_id = 0x6f707273; PRAGMA user_version = 1;
+             INSERT INTO session (node, lease_us, alive_until) VALUES ('old', 1, 1);
+             INSERT INTO waiter (tenant, entity_key, session_id) VALUES ('acme', 'order:1', 1);",
+        )
+        .expect("writes");
+    drop(connection);
+    let desk = Desk::open(&bench).await;
+    desk.run(&ask("order:1", "k1"), applied()).await;
+    desk.duplicate(&ask("order:1", "k1")).await;
+}
+
 /// By rule 8.4.
 #[test]
 fn another_programs_database_is_refused_and_left_alone() {
