@@ -7,9 +7,7 @@ use serde_json::{Map, Number, Value};
 
 use crate::clock::Timestamp;
 use crate::json::{self, JsonError};
-use crate::key::{
-    ConnectorName, EntityKey, IdempotencyKey, IdentifierError, KEY_BYTES_MAX, ToolName,
-};
+use crate::key::{ConnectorName, EntityKey, IdempotencyKey, IdentifierError, ToolName};
 use crate::trust::TrustDecision;
 
 /// The error of every action that trust refused; callers compare it, so it never changes.
@@ -39,13 +37,11 @@ impl ExecutionPlan {
     /// Reads a plan (an object, or a bare array of actions) strictly: it is valid as a whole or
     /// refused as a whole, with the place of the first problem.
     pub fn parse(text: &str) -> Result<Self, JsonError> {
-        let refuse = |place: &str, problem: String| JsonError {
-            place: place.to_owned(),
-            problem,
-        };
         if text.len() > PLAN_BYTES_MAX {
-            let problem = format!("the plan is {} bytes, at most {PLAN_BYTES_MAX}", text.len());
-            return Err(refuse("/", problem));
+            return Err(JsonError {
+                place: "/".to_owned(),
+                problem: format!("the plan is {} bytes, at most {PLAN_BYTES_MAX}", text.len()),
+            });
         }
         let value = json::parse(text)?;
         let (actions_place, plan) = if value.is_array() {
@@ -59,23 +55,7 @@ impl ExecutionPlan {
         } else {
             ("/actions", json::from_value::<Self>(value)?)
         };
-        if plan.actions.len() > PLAN_ACTIONS_MAX {
-            let problem = format!("{} actions, at most {PLAN_ACTIONS_MAX}", plan.actions.len());
-            return Err(refuse("/actions", problem));
-        }
-        for (index, action) in plan.actions.iter().enumerate() {
-            let place = || format!("{actions_place}/{index}");
-            let bytes = json::canonical(&action.args)
-                .map_err(|error| refuse(&format!("{}/args", place()), error.problem))?
-                .len();
-            if bytes > ARGS_BYTES_MAX {
-                let problem = format!("args are {bytes} bytes, at most {ARGS_BYTES_MAX}");
-                return Err(refuse(&format!("{}/args", place()), problem));
-            }
-            action
-                .check()
-                .map_err(|(field, problem)| refuse(&format!("{}/{field}", place()), problem))?;
-        }
+        plan.check(actions_place)?;
         Ok(plan)
     }
 }
@@ -107,29 +87,6 @@ pub struct PlannedAction {
     /// The index the planner looked at, for the audit trail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index_hash: Option<String>,
-}
-
-impl PlannedAction {
-    /// The checks that types alone do not make: the field and the problem.
-    fn check(&self) -> Result<(), (&'static str, String)> {
-        for (field, text) in [
-            ("source_id", &self.source_id),
-            ("index_hash", &self.index_hash),
-        ] {
-            let Some(text) = text else { continue };
-            if text.is_empty() || text.len() > KEY_BYTES_MAX || text.chars().any(char::is_control) {
-                let problem = format!("1–{KEY_BYTES_MAX} bytes without control characters");
-                return Err((field, problem));
-            }
-        }
-        if self
-            .revision
-            .is_some_and(|revision| revision > json::INTEGER_MAX)
-        {
-            return Err(("revision", "beyond 2^53 − 1".to_owned()));
-        }
-        Ok(())
-    }
 }
 
 /// What became of an action: the three trust decisions, and `DEDUP`, which only the executor says.

@@ -2,6 +2,7 @@
 
 use crate::action::ActionResult;
 use crate::durable::StoreError;
+use crate::json::JsonError;
 use crate::key::IdempotencyKey;
 
 /// Why an action has no result.
@@ -22,6 +23,9 @@ pub enum ExecError {
         /// Why it is not recorded.
         source: StoreError,
     },
+    /// The plan or action is not one that a strict parse would have let in. Nothing was run.
+    #[error("nothing was run: {0}")]
+    Invalid(#[from] JsonError),
     /// The caller left while the action waited for its turn. Nothing was sent.
     #[error("abandoned while waiting for its turn; nothing was sent")]
     Abandoned,
@@ -32,10 +36,20 @@ pub enum ExecError {
 
 /// A plan that stopped half-way: what had been done by then, and why it stopped.
 #[derive(Debug, thiserror::Error)]
-#[error("action {} of the plan: {source}", completed.len() + 1)]
+#[error("{}{source}", self.place())]
 pub struct RunError {
     /// The results of the actions before.
     pub completed: Vec<ActionResult>,
     /// Why the next one has none.
     pub source: ExecError,
+}
+
+impl RunError {
+    /// What is invalid names its own place.
+    fn place(&self) -> String {
+        if matches!(self.source, ExecError::Invalid(_)) {
+            return String::new();
+        }
+        format!("action {} of the plan: ", self.completed.len() + 1)
+    }
 }

@@ -72,6 +72,10 @@ impl DeterministicExecutor {
         watch: &mut (dyn FnMut(Progress<'_>) + Send),
     ) -> Result<Vec<ActionResult>, RunError> {
         let mut completed = Vec::with_capacity(plan.actions.len());
+        if let Err(problem) = plan.check("/actions") {
+            let source = problem.into();
+            return Err(RunError { completed, source });
+        }
         for (index, action) in plan.actions.iter().enumerate() {
             watch(Progress::Begins(index, action));
             match self.run_action(context, action.clone()).await {
@@ -120,6 +124,7 @@ impl DeterministicExecutor {
         context: &RunContext,
         action: PlannedAction,
     ) -> Result<ActionResult, ExecError> {
+        action.check()?;
         let kernel = &self.kernel;
         let lane = (context.tenant.clone(), action.entity_key.clone());
         let is_read = kernel.is_read(&action);

@@ -26,6 +26,16 @@ pub struct JsonError {
     pub problem: String,
 }
 
+impl JsonError {
+    /// The same one level further down.
+    pub(crate) fn below(mut self, segment: &str) -> Self {
+        let mut place = String::new();
+        push_segment(&mut place, segment);
+        self.place.insert_str(0, &place);
+        self
+    }
+}
+
 /// Parses one JSON value, refusing duplicate keys, depth over [`DEPTH_MAX`], numbers that two
 /// readers may read differently, and anything after the value.
 pub fn parse(text: &str) -> Result<Value, JsonError> {
@@ -62,6 +72,64 @@ pub fn from_value<T: DeserializeOwned>(value: Value) -> Result<T, JsonError> {
             problem: error.into_inner().to_string(),
         }
     })
+}
+
+/// Checks an object that was built, not parsed, for what [`parse`] would refuse in it; `depth` is
+/// how deep it stands. The place begins at the object.
+pub(crate) fn check_object(object: &Map<String, Value>, depth: usize) -> Result<(), JsonError> {
+    check_with(problem_of_depth(depth))?;
+    for (name, value) in object {
+        check_value(value, depth + 1).map_err(|error| error.below(name))?;
+    }
+    Ok(())
+}
+
+fn check_value(value: &Value, depth: usize) -> Result<(), JsonError> {
+    match value {
+        Value::Null | Value::Bool(_) | Value::String(_) => Ok(()),
+        Value::Number(number) => check_number(number),
+        Value::Array(items) => {
+            check_with(problem_of_depth(depth))?;
+            for (index, item) in items.iter().enumerate() {
+                check_value(item, depth + 1).map_err(|error| error.below(&index.to_string()))?;
+            }
+            Ok(())
+        }
+        Value::Object(object) => check_object(object, depth),
+    }
+}
+
+/// As [`check_object`], for one number.
+pub(crate) fn check_number(number: &Number) -> Result<(), JsonError> {
+    check_with(problem_of_number(number))
+}
+
+fn check_with(problem: Option<String>) -> Result<(), JsonError> {
+    let place = String::new();
+    problem.map_or(Ok(()), |problem| Err(JsonError { place, problem }))
+}
+
+fn problem_of_depth(depth: usize) -> Option<String> {
+    (depth >= DEPTH_MAX).then(|| format!("nested deeper than {DEPTH_MAX} levels"))
+}
+
+/// What two readers would not agree on in a number.
+fn problem_of_number(number: &Number) -> Option<String> {
+    if let Some(value) = number.as_u64() {
+        return (value > INTEGER_MAX)
+            .then(|| format!("the integer {value} is beyond 2^53 − 1; use a string"));
+    }
+    if let Some(value) = number.as_i64() {
+        return (value.unsigned_abs() > INTEGER_MAX)
+            .then(|| format!("the integer {value} is beyond −2^53 + 1; use a string"));
+    }
+    let value = number.as_f64()?;
+    // 2^53 as a float; every float at or beyond it is an integer.
+    if value.abs() > 9_007_199_254_740_991.0 {
+        return Some("a number beyond ±(2^53 − 1); use a string".to_owned());
+    }
+    let is_negative_zero = value == 0.0 && value.is_sign_negative();
+    is_negative_zero.then(|| "negative zero, which readers do not agree on".to_owned())
 }
 
 /// The RFC 8785 form: the same bytes for the same value, whoever writes it.
@@ -203,10 +271,15 @@ impl Strict<'_> {
     }
 
     fn check_depth<E: serde::de::Error>(&self) -> Result<(), E> {
-        if self.path.borrow().len() >= DEPTH_MAX {
-            return Err(self.refuse(format!("nested deeper than {DEPTH_MAX} levels")));
+        let problem = problem_of_depth(self.path.borrow().len());
+        problem.map_or(Ok(()), |problem| Err(self.refuse(problem)))
+    }
+
+    fn number<E: serde::de::Error>(&self, number: Number) -> Result<Value, E> {
+        match problem_of_number(&number) {
+            Some(problem) => Err(self.refuse(problem)),
+            None => Ok(Value::Number(number)),
         }
-        Ok(())
     }
 }
 
@@ -234,33 +307,16 @@ impl<'de> Visitor<'de> for Strict<'_> {
     }
 
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Value, E> {
-        if value > INTEGER_MAX {
-            return Err(self.refuse(format!(
-                "the integer {value} is beyond 2^53 − 1; use a string"
-            )));
-        }
-        Ok(Value::Number(value.into()))
+        self.number(value.into())
     }
 
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Value, E> {
-        if value.unsigned_abs() > INTEGER_MAX {
-            return Err(self.refuse(format!(
-                "the integer {value} is beyond −2^53 + 1; use a string"
-            )));
-        }
-        Ok(Value::Number(value.into()))
+        self.number(value.into())
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        // 2^53 as a float; every float at or beyond it is an integer.
-        if value.abs() > 9_007_199_254_740_991.0 {
-            return Err(self.refuse("a number beyond ±(2^53 − 1); use a string"));
-        }
-        if value == 0.0 && value.is_sign_negative() {
-            return Err(self.refuse("negative zero, which readers do not agree on"));
-        }
         match Number::from_f64(value) {
-            Some(number) => Ok(Value::Number(number)),
+            Some(number) => self.number(number),
             None => Err(self.refuse("a number that is not finite")),
         }
     }

@@ -7,6 +7,7 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 mod action;
+mod admission;
 mod clock;
 mod connector;
 mod durable;

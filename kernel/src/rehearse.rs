@@ -55,6 +55,7 @@ pub async fn forecast(
     run: &RunContext,
     plan: &ExecutionPlan,
 ) -> Result<Vec<Forecast>, ExecError> {
+    plan.check("/actions")?;
     let mut rehearsal = Rehearsal {
         seams,
         run: Arc::new(run.clone()),

@@ -1,7 +1,10 @@
 //! Section 7: hostile plans are refused whole, with the place, without an effect and without a panic.
 
-use operators_kernel::{ARGS_BYTES_MAX, ExecutionPlan, PLAN_ACTIONS_MAX, PLAN_BYTES_MAX};
-use operators_tests::fixtures::World;
+use operators_kernel::{
+    ARGS_BYTES_MAX, ExecError, ExecutionPlan, PLAN_ACTIONS_MAX, PLAN_BYTES_MAX, forecast,
+};
+use operators_tests::fixtures::{World, action};
+use serde_json::json;
 
 use crate::support::{effects, memory, receipts};
 
@@ -250,6 +253,77 @@ fn what_is_beyond_its_size_is_refused() {
     let padded = format!("[{}]", " ".repeat(PLAN_BYTES_MAX - 1));
     let error = ExecutionPlan::parse(&padded).expect_err("a plan over 16 MiB");
     assert!(error.to_string().contains("bytes"), "{error}");
+}
+
+/// Rule 7.1: a plan that was built in Rust never met the parser. Beyond 2^53 two integers have one
+/// canonical form, so two different actions would be taken for one.
+#[tokio::test]
+async fn a_plan_built_in_rust_is_as_strict() {
+    let deep = (0..64).fold(json!(1), |inner, _| json!([inner]));
+    let cases = [
+        (
+            json!({"n": 9_007_199_254_740_993_u64}),
+            "/args/n: the integer 9007199254740993 is beyond 2^53 − 1; use a string",
+        ),
+        (
+            json!({"a/b": [0, {"n": -9_007_199_254_740_993_i64}]}),
+            "/args/a~1b/1/n: the integer -9007199254740993 is beyond −2^53 + 1; use a string",
+        ),
+        (
+            json!({"n": 1e300}),
+            "/args/n: a number beyond ±(2^53 − 1); use a string",
+        ),
+        (
+            json!({"n": -0.0}),
+            "/args/n: negative zero, which readers do not agree on",
+        ),
+        (json!({"d": deep}), "nested deeper than 64 levels"),
+        (
+            json!({"s": "x".repeat(1024 * 1024)}),
+            "/args: args are 1048584 bytes, at most 1048576",
+        ),
+        (
+            json!({"s": "\u{1}".repeat(200_000)}),
+            "/args: args are 1200008 bytes, at most 1048576",
+        ),
+    ];
+    let world = World::in_memory();
+    let executor = world.start().await;
+    for (args, problem) in cases {
+        let act = action("orders.hold", "e", "k", args);
+        let told = executor.run_action(&world.run(), act.clone()).await;
+        let told = told.expect_err(problem).to_string();
+        assert!(told.starts_with("nothing was run: /args"), "{told}");
+        assert!(told.ends_with(problem), "{told}");
+        let plan = ExecutionPlan {
+            reasoning: None,
+            actions: vec![action("orders.hold", "e", "first", json!({})), act],
+        };
+        let told = executor.run(&world.run(), &plan).await;
+        let told = told.expect_err(problem);
+        assert!(told.completed.is_empty());
+        let told = told.to_string();
+        assert!(
+            told.starts_with("nothing was run: /actions/1/args"),
+            "{told}"
+        );
+        let told = forecast(&world.seams(), &world.run(), &plan).await;
+        assert!(matches!(told, Err(ExecError::Invalid(_))), "{told:?}");
+    }
+    let mut act = action(
+        "orders.hold",
+        "e",
+        "k",
+        json!({"n": 9_007_199_254_740_991_u64}),
+    );
+    act.value = Some(9_007_199_254_740_992_u64.into());
+    let told = executor.run_action(&world.run(), act.clone()).await;
+    let told = told.expect_err("beyond").to_string();
+    assert!(told.starts_with("nothing was run: /value: "), "{told}");
+    assert!(world.connector.calls().is_empty());
+    act.value = None;
+    let result = executor.run_action(&world.run(), act).await;
+    assert!(result.expect("at the bound").ok);
 }
 
 /// Rule 7.2: what looks alike and is allowed is two keys, byte for byte.
