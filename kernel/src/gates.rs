@@ -174,6 +174,7 @@ impl Weighed {
         case.proposal
             .receipt_id
             .clone_from(&claim.proposal.receipt_id);
+        claim.asked_before = true;
         let durable = Arc::clone(&kernel.seams.durable);
         let tenant = claim.proposal.tenant_id.clone();
         loop {

@@ -132,8 +132,7 @@ impl Kernel {
             };
             durable.settle(tenant, vec![settlement]).await.map(drop)
         };
-        let ended: Result<(), StoreError> = ended.await;
-        if let Err(error) = ended {
+        if let Err(error) = self.in_time(ended).await {
             tracing::warn!(%key, %error, "a claim that was never used stays a doubt");
         }
     }

@@ -24,6 +24,13 @@ fn read(entity: &str, name: &str) -> PlannedAction {
     action("orders.get", entity, name, json!({}))
 }
 
+/// A world whose callers are told after a second.
+fn patient() -> World {
+    let mut world = memory().world;
+    world.settings.store_patience = Duration::from_secs(1);
+    world
+}
+
 /// Two processes on one store; the answers of the first may get lost.
 async fn two_processes() -> (
     World,
@@ -31,8 +38,7 @@ async fn two_processes() -> (
     Arc<DeterministicExecutor>,
     Arc<DeterministicExecutor>,
 ) {
-    let mut world = memory().world;
-    world.settings.store_patience = Duration::from_secs(1);
+    let mut world = patient();
     let other = Arc::new(neighbour(&world).start().await);
     let store = faulty(&mut world);
     let executor = Arc::new(world.start().await);
@@ -111,6 +117,36 @@ async fn a_place_that_stays_lost_is_given_back() {
         assert!(soon(&other, &world, hold("e", "k3")).await.ok, "{op:?}");
         assert_eq!(effects(&world), ["k1", "k3"], "{op:?}: sent all the same");
     }
+}
+
+/// Rules 8.2 and 2.6: the answer "wait" comes after its caller was told, and the action is done by
+/// another before it is asked for again.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_came_too_late_holds_nobody_up() {
+    let mut world = patient();
+    let other = Arc::new(neighbour(&world).start().await);
+    let third = Arc::new(neighbour(&world).start().await);
+    let store = faulty(&mut world);
+    let executor = world.start().await;
+    let first = held_inside(&other, &world, hold("e", "k1")).await;
+    world.connector.then([Act::Wait]);
+    let ahead = begin(&third, &world, hold("e", "k2")).await;
+    let_others_run().await;
+    let gate = Arc::new(Semaphore::new(0));
+    store.next(Op::Claim, [Fault::Hold(Arc::clone(&gate))]);
+    let run = world.run();
+    let told = tokio::time::timeout(MINUTE, executor.run_action(&run, hold("e", "k1"))).await;
+    told.expect("within a minute").expect_err("told");
+    world.connector.gate.add_permits(1);
+    assert!(first.await.expect("joins").expect("a result").ok);
+    until("its turn came", || world.connector.calls().len() == 2).await;
+    gate.add_permits(1);
+    until("asked again", || store.count(Op::Claim) == 2).await;
+    world.connector.gate.add_permits(1);
+    assert!(ahead.await.expect("joins").expect("a result").ok);
+    assert!(soon(&other, &world, hold("e", "k3")).await.ok);
+    assert_eq!(effects(&world), ["k1", "k2", "k3"]);
+    assert_eq!(proposals(&world).await.len(), 4, "one each");
 }
 
 /// Rules 8.3 and 5.1: the answer "refused" is lost, and what stood against the action is gone by
