@@ -22,4 +22,5 @@ mod processes;
 mod receipts;
 mod secrets;
 mod start_up;
+mod stores;
 mod terminal;
