@@ -17,6 +17,7 @@ use crate::ledger::Ledger;
 use crate::life::{KeyRecord, Phase};
 use crate::receipt::{AttemptMark, Proposal, Receipt};
 use crate::redact::RedactionKey;
+use crate::shared::Shared;
 
 /// One process's stay in a store. Once dead it is fenced for ever; a new one is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -87,7 +88,7 @@ pub struct Claim {
     /// or a receipt, is found again before anything new is decided.
     pub asked_before: bool,
     /// All that its receipt will say; `receipt_id` is also the attempt's id.
-    pub proposal: Proposal,
+    pub proposal: Shared<Proposal>,
     /// What the action says, as one hash.
     pub fingerprint: Fingerprint,
     /// What is known about repeating it.
@@ -156,7 +157,7 @@ pub struct Settlement {
     /// What was claimed.
     pub mark: AttemptMark,
     /// The proposal as it was claimed.
-    pub proposal: Proposal,
+    pub proposal: Shared<Proposal>,
     /// How it ended.
     pub outcome: SettledOutcome,
     /// `sha256:…` of the result, when there is one.

@@ -117,10 +117,7 @@ impl Weighed {
                 Err(error) => return Err(error),
             };
             // A session lost on the way means another receipt than was begun with.
-            self.case
-                .proposal
-                .receipt_id
-                .clone_from(&claim.proposal.receipt_id);
+            self.case.proposal = claim.proposal.clone();
             match answer {
                 ClaimAnswer::Claimed(mark) => {
                     return Ok(Claiming::Granted(Box::new(Claimed {
@@ -266,8 +263,8 @@ impl Weighed {
         let result = ActionResult::new(
             proposed.shown,
             proposal.decision,
-            proposal.rule,
-            proposal.receipt_id,
+            proposal.rule.clone(),
+            proposal.receipt_id.clone(),
             attempt,
             outcome,
         );
@@ -398,7 +395,7 @@ fn result_of(proposed: Proposed, settlement: Settlement, answer: SettleAnswer) -
             error: answer.error.unwrap_or(error),
         },
     };
-    let (decision, rule) = (proposal.decision, proposal.rule);
+    let (decision, rule) = (proposal.decision, proposal.rule.clone());
     ActionResult::new(
         proposed.shown,
         decision,

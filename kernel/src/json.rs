@@ -3,12 +3,15 @@
 //! `serde_json` alone keeps the last of two equal keys in silence and takes numbers that no other
 //! reader would read alike; this file refuses both and names the place. It knows nothing of plans.
 
+mod canonical;
+
 use std::cell::RefCell;
 use std::fmt;
 
 use serde::de::{DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
-use sha2::{Digest, Sha256};
+
+pub use canonical::{canonical, digest};
 
 /// How deep objects and arrays may nest: far below what would trouble a stack, above any real plan.
 pub const DEPTH_MAX: usize = 64;
@@ -130,22 +133,6 @@ fn problem_of_number(number: &Number) -> Option<String> {
     }
     let is_negative_zero = value == 0.0 && value.is_sign_negative();
     is_negative_zero.then(|| "negative zero, which readers do not agree on".to_owned())
-}
-
-/// The RFC 8785 form: the same bytes for the same value, whoever writes it.
-///
-/// Only fails on numbers that are not finite, which strict parsing never lets in.
-pub fn canonical(value: &impl serde::Serialize) -> Result<String, JsonError> {
-    serde_json_canonicalizer::to_string(value).map_err(|error| JsonError {
-        place: root(),
-        problem: error.to_string(),
-    })
-}
-
-/// `sha256:…` over the canonical form.
-pub fn digest(value: &impl serde::Serialize) -> Result<String, JsonError> {
-    let digest = Sha256::digest(canonical(value)?.as_bytes());
-    Ok(format!("sha256:{}", hex(&digest)))
 }
 
 /// Lower-case hexadecimal.

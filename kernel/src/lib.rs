@@ -29,6 +29,7 @@ mod rehearse;
 mod reply;
 mod secret;
 mod setup;
+mod shared;
 mod single_flight;
 mod trust;
 
@@ -61,4 +62,5 @@ pub use redact::RedactionKey;
 pub use rehearse::{Forecast, forecast};
 pub use secret::{Secret, SecretError, SecretStore};
 pub use setup::{OnFailure, Progress, RunContext, Seams, Settings, WAITERS_MAX};
+pub use shared::Shared;
 pub use trust::{Limit, OnAlert, PolicyRef, Ruling, TrustDecision, TrustPolicy, TrustQuestion};

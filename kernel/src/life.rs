@@ -33,8 +33,9 @@ use crate::durable::{Fence, Fingerprint, SessionId, StoreTime};
 use crate::json;
 use crate::key::{IdempotencyKey, TenantId};
 use crate::receipt::{AttemptMark, Proposal};
+use crate::shared::Shared;
 
-pub(crate) use claim::said_by;
+pub(crate) use claim::Said;
 pub use claim::{ClaimStep, Turn, claim, told_before};
 pub use close::{ForgetStep, ResolveStep, forget, owner_died, resolve};
 pub use settle::{SettleStep, settle};
@@ -118,7 +119,7 @@ pub struct KeyRecord {
     /// From then on none of the open attempts can land.
     pub open_until: StoreTime,
     /// The last attempt's proposal.
-    pub proposal: Proposal,
+    pub proposal: Shared<Proposal>,
     /// How it was applied, once it was.
     pub application: Option<Application>,
 }

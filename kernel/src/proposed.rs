@@ -21,6 +21,7 @@ use crate::life;
 use crate::receipt::{Proposal, ReceiptAction};
 use crate::redact::{Redaction, RedactionKey};
 use crate::setup::{RunContext, Seams};
+use crate::shared::Shared;
 use crate::trust::{Ruling, TrustDecision, TrustPolicy, TrustQuestion};
 
 /// A proposal before any gate: looked up, with its secrets found.
@@ -190,11 +191,11 @@ impl Proposed {
             plan_id: run.plan_id.clone(),
             event_id: event.map(|event| event.event_id.clone()),
             correlation_id: run.correlation_id.clone(),
-            action: ReceiptAction {
+            action: Shared::from(ReceiptAction {
                 connector: shown.connector.clone(),
                 tool: shown.tool.clone(),
                 args: shown.args.clone(),
-            },
+            }),
             value: shown.value.clone(),
             entity_key: shown.entity_key.clone(),
             idempotency_key: shown.idempotency_key.clone(),
@@ -203,7 +204,7 @@ impl Proposed {
             index_hash: shown.index_hash.clone(),
             decision: ruling.decision,
             rule: ruling.rule,
-            policy: ruling.policy,
+            policy: ruling.policy.map(Shared::from),
             note: ruling.because,
             proposed_at: self.at,
         }
@@ -214,7 +215,7 @@ impl Proposed {
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) proposed: Proposed,
-    pub(crate) proposal: Proposal,
+    pub(crate) proposal: Shared<Proposal>,
     clearance: Clearance,
     fingerprint: Fingerprint,
 }
@@ -223,8 +224,8 @@ impl Case {
     /// Asks registry, schema and trust. Pure; nothing is written.
     pub(crate) fn new(proposed: Proposed, policy: &dyn TrustPolicy) -> Result<Self, ExecError> {
         let (ruling, clearance) = proposed.weigh(policy);
-        let proposal = proposed.proposal(ruling);
-        let fingerprint = Fingerprint(digest_of(&life::said_by(&proposal))?);
+        let proposal = Shared::from(proposed.proposal(ruling));
+        let fingerprint = Fingerprint(digest_of(&life::Said::by(&proposal))?);
         Ok(Self {
             proposed,
             proposal,
@@ -262,6 +263,6 @@ fn unknown(message: &str) -> InvokeOutcome {
 }
 
 /// `sha256:…` of a result.
-pub(crate) fn digest_of(result: &serde_json::Value) -> Result<String, ExecError> {
+pub(crate) fn digest_of(result: &impl serde::Serialize) -> Result<String, ExecError> {
     json::digest(result).map_err(|error| ExecError::Invariant(error.to_string()))
 }

@@ -10,6 +10,7 @@ use crate::action::{Disposition, Reason, Refusal};
 use crate::clock::Timestamp;
 use crate::durable::{Fence, SessionId};
 use crate::key::{ConnectorName, EntityKey, IdempotencyKey, OperatorName, TenantId, ToolName};
+use crate::shared::Shared;
 use crate::trust::{PolicyRef, TrustDecision};
 
 /// What a receipt is about.
@@ -57,12 +58,12 @@ impl ReceiptOutcome {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiptAction {
+    /// The arguments; secret ones as keyed hashes.
+    pub args: Map<String, Value>,
     /// The connector named.
     pub connector: ConnectorName,
     /// The tool named.
     pub tool: ToolName,
-    /// The arguments; secret ones as keyed hashes.
-    pub args: Map<String, Value>,
 }
 
 /// Everything about a proposal that is known before it ends. It is written with the intent, so
@@ -87,7 +88,7 @@ pub struct Proposal {
     /// The thread through sense, reason and act.
     pub correlation_id: String,
     /// The action.
-    pub action: ReceiptAction,
+    pub action: Shared<ReceiptAction>,
     /// Its magnitude.
     pub value: Option<Number>,
     /// Its entity.
@@ -105,7 +106,7 @@ pub struct Proposal {
     /// The rule that said so.
     pub rule: Option<String>,
     /// The policy that rule stands in.
-    pub policy: Option<PolicyRef>,
+    pub policy: Option<Shared<PolicyRef>>,
     /// What the rule saw.
     pub note: Option<String>,
     /// When it was proposed.
@@ -166,78 +167,79 @@ pub enum Ending<'a> {
     },
 }
 
-/// One line of the audit trail. Every field is always present, null when empty.
+/// One line of the audit trail. Every field is always present, null when empty; they are declared
+/// in the order of RFC 8785, so that the text that is kept is written straight through.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Receipt {
-    /// Its id.
-    pub receipt_id: String,
-    /// What it is about.
-    pub kind: ReceiptKind,
-    /// Whose it is.
-    pub tenant_id: TenantId,
-    /// The reseller behind the tenant.
-    pub reseller_id: Option<String>,
-    /// Who proposed.
-    pub operator: Option<OperatorName>,
-    /// The run.
-    pub run_id: String,
-    /// The plan.
-    pub plan_id: String,
-    /// The event behind the plan.
-    pub event_id: Option<String>,
-    /// The thread through sense, reason and act.
-    pub correlation_id: String,
     /// The action; secret arguments as keyed hashes.
-    pub action: ReceiptAction,
-    /// Its magnitude.
-    pub value: Option<Number>,
-    /// Its entity.
-    pub entity_key: EntityKey,
-    /// Its key.
-    pub idempotency_key: IdempotencyKey,
-    /// The key's generation.
-    pub generation: u32,
-    /// How many attempts the key has had, this one included.
-    pub attempt: u32,
-    /// The action's revision.
-    pub revision: Option<u64>,
-    /// Where it came from.
-    pub source_id: Option<String>,
-    /// The index behind it.
-    pub index_hash: Option<String>,
-    /// What became of it; null for what is no proposal.
-    pub decision: Option<Disposition>,
-    /// The trust rule that decided.
-    pub rule: Option<String>,
-    /// The policy that rule stands in.
-    pub policy: Option<PolicyRef>,
-    /// Whether the world is as the action asked.
-    pub ok: bool,
-    /// How it ended; null for what is no proposal.
-    pub outcome: Option<ReceiptOutcome>,
-    /// Why not ok, for programs.
-    pub reason: Option<Reason>,
-    /// Why not ok, for people.
-    pub error: Option<String>,
-    /// What a rule saw, or why a person decided as they did.
-    pub note: Option<String>,
-    /// `sha256:…` of what the connector answered.
-    pub result_digest: Option<String>,
-    /// The vendor's id for the effect.
-    pub effect_id: Option<String>,
-    /// The receipt this one collapsed into or corrects.
-    pub original_receipt_id: Option<String>,
+    pub action: Shared<ReceiptAction>,
     /// The person who decided, if one did.
     pub approver: Option<String>,
-    /// The session that acted.
-    pub session: Option<SessionId>,
+    /// How many attempts the key has had, this one included.
+    pub attempt: u32,
+    /// The thread through sense, reason and act.
+    pub correlation_id: String,
+    /// What became of it; null for what is no proposal.
+    pub decision: Option<Disposition>,
+    /// The vendor's id for the effect.
+    pub effect_id: Option<String>,
+    /// Its entity.
+    pub entity_key: EntityKey,
+    /// Why not ok, for people.
+    pub error: Option<String>,
+    /// The event behind the plan.
+    pub event_id: Option<String>,
     /// The fence of the turn it acted under.
     pub fence: Option<Fence>,
+    /// The key's generation.
+    pub generation: u32,
+    /// Its key.
+    pub idempotency_key: IdempotencyKey,
+    /// The index behind it.
+    pub index_hash: Option<String>,
+    /// What it is about.
+    pub kind: ReceiptKind,
+    /// What a rule saw, or why a person decided as they did.
+    pub note: Option<String>,
+    /// Whether the world is as the action asked.
+    pub ok: bool,
+    /// Who proposed.
+    pub operator: Option<OperatorName>,
+    /// The receipt this one collapsed into or corrects.
+    pub original_receipt_id: Option<String>,
+    /// How it ended; null for what is no proposal.
+    pub outcome: Option<ReceiptOutcome>,
+    /// The plan.
+    pub plan_id: String,
+    /// The policy that rule stands in.
+    pub policy: Option<Shared<PolicyRef>>,
     /// When it was proposed.
     pub proposed_at: Timestamp,
+    /// Why not ok, for programs.
+    pub reason: Option<Reason>,
+    /// Its id.
+    pub receipt_id: String,
+    /// The reseller behind the tenant.
+    pub reseller_id: Option<String>,
+    /// `sha256:…` of what the connector answered.
+    pub result_digest: Option<String>,
+    /// The action's revision.
+    pub revision: Option<u64>,
+    /// The trust rule that decided.
+    pub rule: Option<String>,
+    /// The run.
+    pub run_id: String,
+    /// The session that acted.
+    pub session: Option<SessionId>,
     /// When its end was recorded.
     pub settled_at: Timestamp,
+    /// Where it came from.
+    pub source_id: Option<String>,
+    /// Whose it is.
+    pub tenant_id: TenantId,
+    /// Its magnitude.
+    pub value: Option<Number>,
 }
 
 impl Proposal {

@@ -127,7 +127,7 @@ impl Rehearsal<'_> {
         Ok(flat(
             case.proposed.shown,
             case.proposal.decision,
-            case.proposal.rule,
+            case.proposal.rule.clone(),
             ending,
         ))
     }

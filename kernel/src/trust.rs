@@ -117,12 +117,12 @@ impl Ruling {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyRef {
+    /// `sha256:…` of its text.
+    pub digest: String,
     /// The policy's name.
     pub name: String,
     /// Its version.
     pub version: u64,
-    /// `sha256:…` of its text.
-    pub digest: String,
 }
 
 /// Answers with a decision from the question alone: pure, quick, no I/O, no clock.

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+use serde_json::{Map, Number, Value};
+
 use crate::action::{Reason, Refusal};
 use crate::connector::EffectClass;
 use crate::durable::{Claim, ClaimAnswer, Clearance, Fence, OnDoubt, StoreTime};
 use crate::json;
+use crate::key::{ConnectorName, EntityKey, ToolName};
 use crate::life::{EntityRecord, KeyRecord, Phase};
-use crate::receipt::{AttemptMark, Ending, Receipt, ReceiptOutcome};
+use crate::receipt::{AttemptMark, Ending, Proposal, Receipt, ReceiptOutcome};
 
 /// How many differing paths a conflict names; enough to see what happened.
 const CONFLICT_PATHS_MAX: usize = 20;
@@ -292,22 +296,38 @@ fn grant(
 }
 
 fn said(claim: &Claim) -> serde_json::Value {
-    said_by(&claim.proposal)
+    Said::by(&claim.proposal).to_value()
 }
 
 impl KeyRecord {
     fn said(&self) -> serde_json::Value {
-        said_by(&self.proposal)
+        Said::by(&self.proposal).to_value()
     }
 }
 
-/// What the fingerprint is made of, as a value whose paths can be named.
-pub(crate) fn said_by(proposal: &crate::receipt::Proposal) -> serde_json::Value {
-    serde_json::json!({
-        "connector": proposal.action.connector,
-        "tool": proposal.action.tool,
-        "args": proposal.action.args,
-        "value": proposal.value,
-        "entity_key": proposal.entity_key,
-    })
+/// What an action says: the same key saying something else is a conflict. In the order in which it is
+/// hashed.
+#[derive(Debug, Serialize)]
+pub(crate) struct Said<'a> {
+    args: &'a Map<String, Value>,
+    connector: &'a ConnectorName,
+    entity_key: &'a EntityKey,
+    tool: &'a ToolName,
+    value: Option<&'a Number>,
+}
+
+impl<'a> Said<'a> {
+    pub(crate) fn by(proposal: &'a Proposal) -> Self {
+        Self {
+            args: &proposal.action.args,
+            connector: &proposal.action.connector,
+            entity_key: &proposal.entity_key,
+            tool: &proposal.action.tool,
+            value: proposal.value.as_ref(),
+        }
+    }
+
+    fn to_value(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
 }

@@ -1,7 +1,8 @@
 -- The common cases, one statement for a batch: every argument but the first is a column of the
 -- batch, its values joined by U+001F (which no value holds), U+001E standing for null. What is not
 -- common is answered `slow`, for the caller to decide under locks with the kernel's own rules.
--- Batches come sorted by (tenant, entity, key), so that no two wait for each other.
+-- Batches come sorted by (tenant, entity), so that no two wait for each other, and name no entity
+-- and no key twice.
 
 -- What every writing call does first, with the server's time. The call must begin its transaction:
 -- one that somebody left open would take back what is acknowledged here.
@@ -52,138 +53,137 @@ AS $$
 #variable_conflict use_column
 DECLARE
   now_us CONSTANT bigint := operators.enter(acked);
-  tenant_of CONSTANT text[] := string_to_array(tenants, E'\x1f');
-  entity_of CONSTANT text[] := string_to_array(entities, E'\x1f');
-  key_of CONSTANT text[] := string_to_array(keys, E'\x1f');
-  session_of CONSTANT bigint[] := string_to_array(sessions, E'\x1f')::bigint[];
-  fingerprint_of CONSTANT text[] := string_to_array(fingerprints, E'\x1f');
-  effect_of CONSTANT text[] := string_to_array(effects, E'\x1f');
-  on_unknown_of CONSTANT text[] := string_to_array(on_unknowns, E'\x1f');
-  span_of CONSTANT bigint[] := string_to_array(spans, E'\x1f')::bigint[];
-  revision_of CONSTANT bigint[] := string_to_array(revisions, E'\x1f', E'\x1e')::bigint[];
-  receipt_of CONSTANT text[] := string_to_array(receipt_ids, E'\x1f');
-  proposal_of CONSTANT text[] := string_to_array(proposals, E'\x1f');
-  stamp_of CONSTANT bigint[] := string_to_array(stamps, E'\x1f')::bigint[];
-  duplicate_1 CONSTANT text[] := string_to_array(duplicates_1, E'\x1f');
-  duplicate_2 CONSTANT text[] := string_to_array(duplicates_2, E'\x1f');
-  duplicate_3 CONSTANT text[] := string_to_array(duplicates_3, E'\x1f');
-  duplicate_4 CONSTANT text[] := string_to_array(duplicates_4, E'\x1f');
-  refusal_1 CONSTANT text[] := string_to_array(refusals_1, E'\x1f', E'\x1e');
-  refusal_2 CONSTANT text[] := string_to_array(refusals_2, E'\x1f', E'\x1e');
-  refusal_3 CONSTANT text[] := string_to_array(refusals_3, E'\x1f', E'\x1e');
-  known_session bigint;
-  is_alive boolean;
+  asked record;
   is_free boolean;
-  seen record;
-  -- The receipts to write at the end: which items, and what they say.
-  item_of integer[]; body_of text[];
 BEGIN
-  FOR n IN 1 .. array_length(tenant_of, 1) LOOP
-    item := n;
-    answer := 'slow';
-    its_fence := NULL;
-    its_application := NULL;
-    IF known_session IS DISTINCT FROM session_of[n] THEN
-      known_session := session_of[n];
-      is_alive := EXISTS (SELECT FROM operators.session s
-        WHERE s.session_id = known_session AND s.dead_at IS NULL);
-    END IF;
-    SELECT k.phase, k.generation, k.attempt, k.application, k.applied_receipt,
-        k.fingerprint = fingerprint_of[n] AS says_the_same,
-        k.receipt_id = receipt_of[n] AS is_this_proposal
-      INTO seen FROM operators.key k
-      WHERE k.tenant = tenant_of[n] AND k.idempotency_key = key_of[n];
-    its_generation := coalesce(seen.generation, 1);
-    its_attempt := coalesce(seen.attempt, 0);
-
-    IF NOT is_alive THEN
-      answer := 'dead';
-    ELSIF seen.phase = 'applied' OR seen.phase = 'written_off' THEN
-      -- A duplicate writes its receipt; no key row is written or locked.
-      IF seen.says_the_same AND seen.applied_receipt IS NOT NULL THEN
-        answer := 'duplicate';
-        its_application := seen.application;
-        item_of := item_of || n;
-        body_of := body_of || (duplicate_1[n] || its_attempt || duplicate_2[n] || its_generation
-          || duplicate_3[n] || to_json(seen.applied_receipt) || duplicate_4[n]);
-      END IF;
-    ELSIF seen.phase = 'intent' OR seen.phase = 'in_doubt' OR seen.is_this_proposal THEN
-      NULL;
-    ELSIF refusal_1[n] IS NOT NULL THEN
-      -- Key and entity as of one moment.
-      SELECT e.holder IS NULL AND e.doubt IS NULL AND NOT coalesce(e.contended, false)
-          AND coalesce(e.landing_until <= now_us, true)
-          AND coalesce(revision_of[n] >= e.revision, true)
-          AND (k.phase IS NULL OR k.phase IN ('failed', 'forgotten'))
-          AND coalesce(k.attempt, 0) = its_attempt AND coalesce(k.generation, 1) = its_generation
-        INTO is_free FROM (VALUES (tenant_of[n], entity_of[n], key_of[n])) AS i (tenant, entity, key)
-        LEFT JOIN operators.entity e ON e.tenant = i.tenant AND e.entity_key = i.entity
-        LEFT JOIN operators.key k ON k.tenant = i.tenant AND k.idempotency_key = i.key;
-      IF is_free THEN
-        answer := 'refused';
-        item_of := item_of || n;
-        body_of := body_of || (refusal_1[n] || its_attempt || refusal_2[n] || its_generation
-          || refusal_3[n]);
-      END IF;
-    ELSIF seen.phase IS NULL THEN
-      -- The turn and the intent, or neither.
+  FOR asked IN
+    WITH item AS MATERIALIZED (
+      SELECT * FROM unnest(string_to_array(tenants, E'\x1f'), string_to_array(entities, E'\x1f'),
+          string_to_array(keys, E'\x1f'), string_to_array(sessions, E'\x1f')::bigint[],
+          string_to_array(fingerprints, E'\x1f'), string_to_array(effects, E'\x1f'),
+          string_to_array(on_unknowns, E'\x1f'), string_to_array(spans, E'\x1f')::bigint[],
+          string_to_array(revisions, E'\x1f', E'\x1e')::bigint[],
+          string_to_array(receipt_ids, E'\x1f'), string_to_array(proposals, E'\x1f'),
+          string_to_array(stamps, E'\x1f')::bigint[],
+          string_to_array(duplicates_1, E'\x1f'), string_to_array(duplicates_2, E'\x1f'),
+          string_to_array(duplicates_3, E'\x1f'), string_to_array(duplicates_4, E'\x1f'),
+          string_to_array(refusals_1, E'\x1f', E'\x1e'),
+          string_to_array(refusals_2, E'\x1f', E'\x1e'),
+          string_to_array(refusals_3, E'\x1f', E'\x1e')) WITH ORDINALITY
+        AS i (tenant, entity, key, session, fingerprint, effect, on_unknown, span, revision,
+          receipt, proposal, stamp, duplicate_1, duplicate_2, duplicate_3, duplicate_4,
+          refusal_1, refusal_2, refusal_3, n)),
+    -- Key and entity as of one moment. LIMIT keeps each look-up a look-up: whatever the planner
+    -- thinks of the tables' sizes, it cannot turn these into a join over all rows.
+    seen AS MATERIALIZED (
+      SELECT i.*, k.phase, k.application, k.applied_receipt,
+          coalesce(k.generation, 1) AS generation, coalesce(k.attempt, 0) AS attempt,
+          CASE
+            WHEN i.session NOT IN (SELECT s.session_id FROM operators.session s
+                WHERE s.session_id = ANY (string_to_array(sessions, E'\x1f')::bigint[])
+                  AND s.dead_at IS NULL)
+              THEN 'dead'
+            WHEN k.phase = 'applied' OR k.phase = 'written_off' THEN CASE
+              WHEN k.fingerprint = i.fingerprint AND k.applied_receipt IS NOT NULL
+                THEN 'duplicate'
+              ELSE 'slow' END
+            WHEN k.phase = 'intent' OR k.phase = 'in_doubt' OR k.receipt_id = i.receipt
+              THEN 'slow'
+            WHEN i.refusal_1 IS NOT NULL THEN CASE
+              WHEN (SELECT e.holder IS NULL AND e.doubt IS NULL AND NOT e.contended
+                  AND e.landing_until <= now_us AND coalesce(i.revision >= e.revision, true)
+                FROM operators.entity e
+                WHERE e.tenant = i.tenant AND e.entity_key = i.entity) IS NOT FALSE
+                THEN 'refused'
+              ELSE 'slow' END
+            WHEN k.phase IS NULL THEN 'new'
+            ELSE 'again' END AS verdict
+        FROM item i LEFT JOIN LATERAL (
+          SELECT * FROM operators.key k
+            WHERE k.tenant = i.tenant AND k.idempotency_key = i.key LIMIT 1) k ON true),
+    -- The turn and the intent, or neither. In the batch's order, so that no two wait for each other.
+    turn AS (
+      INSERT INTO operators.entity AS e (tenant, entity_key, fence, holder)
+        SELECT s.tenant, s.entity, 1, s.session FROM seen s WHERE s.verdict = 'new' ORDER BY s.n
+        ON CONFLICT (tenant, entity_key)
+          DO UPDATE SET fence = e.fence + 1, holder = excluded.holder
+          WHERE e.holder IS NULL AND e.doubt IS NULL AND NOT e.contended
+            AND e.landing_until <= now_us
+        RETURNING e.tenant, e.entity_key, e.fence, e.revision),
+    intent AS (
+      INSERT INTO operators.key (tenant, idempotency_key, entity_key, fingerprint, effect,
+          on_unknown, receipt_id, proposal, session_id, fence, first_intent_at, quiescent_at,
+          open_until, generation, attempt, phase, open_attempts)
+        SELECT s.tenant, s.key, s.entity, s.fingerprint, s.effect, s.on_unknown, s.receipt,
+            s.proposal, s.session, t.fence, now_us, now_us + s.span, -9223372036854775808, 1, 1,
+            'intent', '[]'
+          FROM seen s JOIN turn t ON t.tenant = s.tenant AND t.entity_key = s.entity
+          WHERE s.verdict = 'new' AND coalesce(s.revision >= t.revision, true)
+          ORDER BY s.n
+        ON CONFLICT DO NOTHING
+        RETURNING tenant, idempotency_key),
+    -- A duplicate writes its receipt; no key row is written or locked.
+    receipt AS (
+      INSERT INTO operators.receipt (tenant, idempotency_key, receipt_id, settled_at, body)
+        SELECT s.tenant, s.key, s.receipt, s.stamp, CASE s.verdict
+            WHEN 'duplicate' THEN s.duplicate_1 || s.attempt || s.duplicate_2 || s.generation
+              || s.duplicate_3 || to_json(s.applied_receipt) || s.duplicate_4
+            ELSE s.refusal_1 || s.attempt || s.refusal_2 || s.generation || s.refusal_3 END
+          FROM seen s WHERE s.verdict IN ('duplicate', 'refused') ORDER BY s.n
+        ON CONFLICT DO NOTHING)
+    SELECT s.n, s.verdict, s.generation, s.attempt, s.phase, s.tenant, s.entity, s.key, s.session,
+        t.fence, i.tenant IS NOT NULL AS is_claimed,
+        CASE WHEN s.verdict = 'duplicate' THEN s.application END AS application,
+        -- Only for what is written again.
+        CASE WHEN s.verdict = 'again' THEN s.fingerprint END AS fingerprint,
+        CASE WHEN s.verdict = 'again' THEN s.effect END AS effect,
+        CASE WHEN s.verdict = 'again' THEN s.on_unknown END AS on_unknown,
+        CASE WHEN s.verdict = 'again' THEN s.receipt END AS receipt,
+        CASE WHEN s.verdict = 'again' THEN s.proposal END AS proposal, s.span, s.revision
+      FROM seen s
+      LEFT JOIN turn t ON s.verdict = 'new' AND t.tenant = s.tenant AND t.entity_key = s.entity
+      LEFT JOIN intent i ON s.verdict = 'new' AND i.tenant = s.tenant AND i.idempotency_key = s.key
+      ORDER BY s.n
+  LOOP
+    item := asked.n;
+    answer := asked.verdict;
+    its_generation := asked.generation;
+    its_attempt := asked.attempt;
+    its_fence := asked.fence;
+    its_application := asked.application;
+    is_free := asked.is_claimed;
+    IF answer = 'again' THEN
       WITH turn AS (
-        INSERT INTO operators.entity AS e (tenant, entity_key, fence, holder)
-          VALUES (tenant_of[n], entity_of[n], 1, known_session)
-          ON CONFLICT (tenant, entity_key)
-            DO UPDATE SET fence = e.fence + 1, holder = excluded.holder
-            WHERE e.holder IS NULL AND e.doubt IS NULL AND NOT e.contended
-              AND e.landing_until <= now_us AND coalesce(revision_of[n] >= e.revision, true)
-          RETURNING e.fence),
-      intent AS (
-        INSERT INTO operators.key (tenant, idempotency_key, entity_key, fingerprint, effect,
-            on_unknown, receipt_id, proposal, session_id, fence, first_intent_at, quiescent_at,
-            open_until, generation, attempt, phase, open_attempts)
-          SELECT tenant_of[n], key_of[n], entity_of[n], fingerprint_of[n], effect_of[n],
-            on_unknown_of[n], receipt_of[n], proposal_of[n], known_session, turn.fence, now_us,
-            now_us + span_of[n], -9223372036854775808, 1, 1, 'intent', '[]' FROM turn
-          ON CONFLICT DO NOTHING
-          RETURNING fence)
-      SELECT turn.fence, EXISTS (SELECT FROM intent) INTO its_fence, is_free FROM turn;
-    ELSE
-      WITH turn AS (
-        UPDATE operators.entity e SET fence = e.fence + 1, holder = known_session
-          WHERE e.tenant = tenant_of[n] AND e.entity_key = entity_of[n]
+        UPDATE operators.entity e SET fence = e.fence + 1, holder = asked.session
+          WHERE e.tenant = asked.tenant AND e.entity_key = asked.entity
             AND e.holder IS NULL AND e.doubt IS NULL AND NOT e.contended
-            AND e.landing_until <= now_us AND coalesce(revision_of[n] >= e.revision, true)
+            AND e.landing_until <= now_us AND coalesce(asked.revision >= e.revision, true)
           RETURNING e.fence),
       intent AS (
-        UPDATE operators.key k SET entity_key = entity_of[n], fingerprint = fingerprint_of[n],
-            effect = effect_of[n], on_unknown = on_unknown_of[n], receipt_id = receipt_of[n],
-            proposal = proposal_of[n], session_id = known_session, fence = turn.fence,
-            first_intent_at = now_us, quiescent_at = now_us + span_of[n],
+        UPDATE operators.key k SET entity_key = asked.entity, fingerprint = asked.fingerprint,
+            effect = asked.effect, on_unknown = asked.on_unknown, receipt_id = asked.receipt,
+            proposal = asked.proposal, session_id = asked.session, fence = turn.fence,
+            first_intent_at = now_us, quiescent_at = now_us + asked.span,
             open_until = -9223372036854775808, attempt = its_attempt + 1, phase = 'intent',
             open_attempts = '[]', applied_receipt = NULL, application = NULL
           FROM turn
-          WHERE k.tenant = tenant_of[n] AND k.idempotency_key = key_of[n]
-            AND k.phase = seen.phase AND k.generation = its_generation
+          WHERE k.tenant = asked.tenant AND k.idempotency_key = asked.key
+            AND k.phase = asked.phase AND k.generation = its_generation
             AND k.attempt = its_attempt
           RETURNING k.fence)
       SELECT turn.fence, EXISTS (SELECT FROM intent) INTO its_fence, is_free FROM turn;
     END IF;
-    IF its_fence IS NOT NULL THEN
-      IF is_free THEN
-        answer := 'claimed';
-        its_attempt := its_attempt + 1;
-      ELSE
-        -- Somebody claimed the key meanwhile: no intent, no turn.
-        UPDATE operators.entity e SET holder = NULL
-          WHERE e.tenant = tenant_of[n] AND e.entity_key = entity_of[n];
-      END IF;
+    IF its_fence IS NOT NULL AND is_free THEN
+      answer := 'claimed';
+      its_attempt := its_attempt + 1;
+    ELSIF its_fence IS NOT NULL THEN
+      -- Somebody claimed the key meanwhile, or did something newer: no intent, no turn.
+      UPDATE operators.entity e SET holder = NULL
+        WHERE e.tenant = asked.tenant AND e.entity_key = asked.entity;
+      answer := 'slow';
     END IF;
     RETURN NEXT;
   END LOOP;
-  IF item_of IS NOT NULL THEN
-    INSERT INTO operators.receipt (tenant, idempotency_key, receipt_id, settled_at, body)
-      SELECT tenant_of[i.n], key_of[i.n], receipt_of[i.n], stamp_of[i.n], i.body
-        FROM unnest(item_of, body_of) AS i (n, body)
-      ON CONFLICT DO NOTHING;
-  END IF;
 END $$;
 
 CREATE FUNCTION operators.settle(
@@ -199,67 +199,83 @@ AS $$
 #variable_conflict use_column
 DECLARE
   now_us CONSTANT bigint := operators.enter(acked);
-  tenant_of CONSTANT text[] := string_to_array(tenants, E'\x1f');
-  entity_of CONSTANT text[] := string_to_array(entities, E'\x1f');
-  key_of CONSTANT text[] := string_to_array(keys, E'\x1f');
-  session_of CONSTANT bigint[] := string_to_array(sessions, E'\x1f')::bigint[];
-  fence_of CONSTANT bigint[] := string_to_array(fences, E'\x1f')::bigint[];
-  generation_of CONSTANT integer[] := string_to_array(generations, E'\x1f')::integer[];
-  attempt_of CONSTANT integer[] := string_to_array(attempts, E'\x1f')::integer[];
-  receipt_of CONSTANT text[] := string_to_array(receipt_ids, E'\x1f');
-  phase_of CONSTANT text[] := string_to_array(phases, E'\x1f');
-  revision_of CONSTANT bigint[] := string_to_array(revisions, E'\x1f', E'\x1e')::bigint[];
-  application_of CONSTANT text[] := string_to_array(applications, E'\x1f', E'\x1e');
-  stamp_of CONSTANT bigint[] := string_to_array(stamps, E'\x1f')::bigint[];
-  body_of CONSTANT text[] := string_to_array(bodies, E'\x1f');
-  is_contended boolean;
-  is_settled boolean;
-  item_of integer[];
+  ended record;
 BEGIN
-  FOR n IN 1 .. array_length(tenant_of, 1) LOOP
-    item := n;
-    answer := 'slow';
-    is_contended := NULL;
+  FOR ended IN
+    WITH item AS MATERIALIZED (
+      SELECT * FROM unnest(string_to_array(tenants, E'\x1f'), string_to_array(entities, E'\x1f'),
+          string_to_array(keys, E'\x1f'), string_to_array(sessions, E'\x1f')::bigint[],
+          string_to_array(fences, E'\x1f')::bigint[],
+          string_to_array(generations, E'\x1f')::integer[],
+          string_to_array(attempts, E'\x1f')::integer[], string_to_array(receipt_ids, E'\x1f'),
+          string_to_array(phases, E'\x1f'),
+          string_to_array(revisions, E'\x1f', E'\x1e')::bigint[],
+          string_to_array(applications, E'\x1f', E'\x1e'),
+          string_to_array(stamps, E'\x1f')::bigint[], string_to_array(bodies, E'\x1f'))
+          WITH ORDINALITY
+        AS i (tenant, entity, key, session, fence, generation, attempt, receipt, phase, revision,
+          application, stamp, body, n)),
+    -- Both rows are there, or somebody deleted them: written as inserts that always meet them, in
+    -- the batch's order and by their own index, which no plan of a joined update promises.
+    --
     -- Whoever holds this very turn made this very attempt, and nobody else moves its key meanwhile:
     -- every change of a key in flight begins with its entity's lock.
-    WITH turn AS (
-      UPDATE operators.entity e SET holder = NULL
-        WHERE e.tenant = tenant_of[n] AND e.entity_key = entity_of[n]
-          AND e.holder = session_of[n] AND e.fence = fence_of[n] AND e.doubt IS NULL
-        RETURNING e.contended),
+    turn AS (
+      INSERT INTO operators.entity AS e (tenant, entity_key, fence, holder)
+        SELECT i.tenant, i.entity, i.fence, i.session FROM item i ORDER BY i.n
+        ON CONFLICT (tenant, entity_key) DO UPDATE SET holder = NULL
+          WHERE e.holder = excluded.holder AND e.fence = excluded.fence AND e.doubt IS NULL
+        RETURNING e.tenant, e.entity_key, e.contended, e.holder IS NOT NULL AS was_missing),
     moved AS (
-      UPDATE operators.key k SET phase = phase_of[n], application = application_of[n],
-          applied_receipt = CASE WHEN application_of[n] IS NOT NULL THEN receipt_of[n] END
-        FROM turn
-        WHERE k.tenant = tenant_of[n] AND k.idempotency_key = key_of[n]
-          AND k.phase = 'intent' AND k.generation = generation_of[n]
-          AND k.attempt = attempt_of[n] AND k.session_id = session_of[n]
-          AND k.fence = fence_of[n] AND k.receipt_id = receipt_of[n]
-          AND k.entity_key = entity_of[n] AND k.open_attempts = '[]' AND k.application IS NULL
-        RETURNING 1)
-    SELECT turn.contended, EXISTS (SELECT FROM moved) INTO is_contended, is_settled FROM turn;
-    IF is_contended IS NOT NULL AND NOT is_settled THEN
-      UPDATE operators.entity e SET holder = session_of[n]
-        WHERE e.tenant = tenant_of[n] AND e.entity_key = entity_of[n];
-    ELSIF is_contended IS NOT NULL THEN
+      INSERT INTO operators.key AS k (tenant, idempotency_key, entity_key, fingerprint, effect,
+          on_unknown, receipt_id, proposal, session_id, fence, first_intent_at, quiescent_at,
+          open_until, generation, attempt, phase, open_attempts, applied_receipt, application)
+        SELECT i.tenant, i.key, i.entity, '', '', '', i.receipt, '', i.session, i.fence, 0, 0, 0,
+            i.generation, i.attempt, i.phase, '[]',
+            CASE WHEN i.application IS NOT NULL THEN i.receipt END, i.application
+          FROM item i JOIN turn t ON t.tenant = i.tenant AND t.entity_key = i.entity
+          ORDER BY i.n
+        ON CONFLICT (tenant, idempotency_key) DO UPDATE SET phase = excluded.phase,
+            applied_receipt = excluded.applied_receipt, application = excluded.application
+          WHERE k.phase = 'intent' AND k.generation = excluded.generation
+            AND k.attempt = excluded.attempt AND k.session_id = excluded.session_id
+            AND k.fence = excluded.fence AND k.receipt_id = excluded.receipt_id
+            AND k.entity_key = excluded.entity_key AND k.open_attempts = '[]'
+            AND k.application IS NULL
+        RETURNING k.tenant, k.idempotency_key, k.effect = '' AS was_missing),
+    receipt AS (
+      INSERT INTO operators.receipt (tenant, idempotency_key, receipt_id, settled_at, body)
+        SELECT i.tenant, i.key, i.receipt, i.stamp, i.body
+          FROM item i JOIN moved m ON m.tenant = i.tenant AND m.idempotency_key = i.key
+          ORDER BY i.n
+        ON CONFLICT DO NOTHING)
+    SELECT i.n, i.tenant, i.entity, i.session, t.contended, m.tenant IS NOT NULL AS is_settled,
+        t.was_missing OR coalesce(m.was_missing, false) AS was_missing,
+        CASE WHEN i.application IS NOT NULL THEN i.revision END AS revision
+      FROM item i
+      LEFT JOIN turn t ON t.tenant = i.tenant AND t.entity_key = i.entity
+      LEFT JOIN moved m ON m.tenant = i.tenant AND m.idempotency_key = i.key
+      ORDER BY i.n
+  LOOP
+    item := ended.n;
+    answer := 'slow';
+    IF ended.was_missing THEN
+      RAISE EXCEPTION 'a row in flight was deleted' USING ERRCODE = 'serialization_failure';
+    ELSIF ended.contended IS NOT NULL AND NOT ended.is_settled THEN
+      UPDATE operators.entity e SET holder = ended.session
+        WHERE e.tenant = ended.tenant AND e.entity_key = ended.entity;
+    ELSIF ended.contended IS NOT NULL THEN
       answer := 'settled';
-      item_of := item_of || n;
-      IF application_of[n] IS NOT NULL AND revision_of[n] IS NOT NULL THEN
-        UPDATE operators.entity e SET revision = greatest(e.revision, revision_of[n])
-          WHERE e.tenant = tenant_of[n] AND e.entity_key = entity_of[n];
+      IF ended.revision IS NOT NULL THEN
+        UPDATE operators.entity e SET revision = greatest(e.revision, ended.revision)
+          WHERE e.tenant = ended.tenant AND e.entity_key = ended.entity;
       END IF;
-      IF is_contended THEN
-        PERFORM operators.ring(tenant_of[n], entity_of[n]);
+      IF ended.contended THEN
+        PERFORM operators.ring(ended.tenant, ended.entity);
       END IF;
     END IF;
     RETURN NEXT;
   END LOOP;
-  IF item_of IS NOT NULL THEN
-    INSERT INTO operators.receipt (tenant, idempotency_key, receipt_id, settled_at, body)
-      SELECT tenant_of[n], key_of[n], receipt_of[n], stamp_of[n], body_of[n]
-        FROM unnest(item_of) AS n
-      ON CONFLICT DO NOTHING;
-  END IF;
 END $$;
 
 CREATE FUNCTION operators.record(acked text, tenants text, keys text, receipt_ids text,

@@ -135,7 +135,7 @@ impl KeyItem {
             quiescent_at: StoreTime(i64::MIN),
             open_attempts: open.iter().map(|(attempt, _)| *attempt).collect(),
             open_until: StoreTime(i64::MIN),
-            proposal,
+            proposal: proposal.into(),
             application: fields.json_if_there("application")?,
         };
         Ok(Self {

@@ -1,5 +1,6 @@
 //! Claims and settlements in batches: the common cases, one statement each.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use operators_kernel::life::{Application, Phase};
@@ -53,6 +54,13 @@ impl ClaimItem {
         (
             self.tenant.as_str(),
             self.claim.proposal.entity_key.as_str(),
+        )
+    }
+
+    fn key(&self) -> (&str, &str) {
+        (
+            self.tenant.as_str(),
+            self.claim.proposal.idempotency_key.as_str(),
         )
     }
 
@@ -123,8 +131,7 @@ impl ClaimItem {
 
 /// Claims a batch; the answers come in the order of the items.
 pub(super) async fn claim(lines: Arc<Lines>, items: Vec<ClaimItem>) -> Vec<Fast<ClaimAnswer>> {
-    // In one order for all batches; `sort_by` keeps arrivals on one entity in theirs.
-    let order = sorted(&items, |a, b| a.place().cmp(&b.place()));
+    let order = in_order(&items, ClaimItem::place, ClaimItem::key);
     let rows = run(&lines, "claim", &items, &order, ClaimItem::values).await;
     let answers = deal(&items, &order, rows, ClaimItem::answer);
     let ended = |answer: &Fast<ClaimAnswer>| {
@@ -203,6 +210,13 @@ impl SettleItem {
         )
     }
 
+    fn key(&self) -> (&str, &str) {
+        (
+            self.tenant.as_str(),
+            self.settlement.proposal.idempotency_key.as_str(),
+        )
+    }
+
     /// In the order of the function's arguments.
     fn values(&self) -> [Value<'_>; 13] {
         let Settlement { mark, proposal, .. } = &self.settlement;
@@ -244,7 +258,7 @@ impl SettleItem {
 
 /// Settles a batch; the answers come in the order of the items.
 pub(super) async fn settle(lines: Arc<Lines>, items: Vec<SettleItem>) -> Vec<Fast<SettleAnswer>> {
-    let order = sorted(&items, |a, b| a.place().cmp(&b.place()));
+    let order = in_order(&items, SettleItem::place, SettleItem::key);
     let rows = run(&lines, "settle", &items, &order, SettleItem::values).await;
     let answers = deal(&items, &order, rows, SettleItem::answer);
     let told = items
@@ -288,7 +302,7 @@ impl RecordItem {
 
 /// Writes a batch of receipts.
 pub(super) async fn record(lines: Arc<Lines>, items: Vec<RecordItem>) -> Vec<Result<(), Trouble>> {
-    let order = sorted(&items, |_, _| std::cmp::Ordering::Equal);
+    let order: Vec<usize> = (0..items.len()).collect();
     let written = run(&lines, "record", &items, &order, RecordItem::values).await;
     if let (Ok(_), Some(item)) = (&written, items.last()) {
         lines.note_acked(&item.receipt.receipt_id);
@@ -297,10 +311,25 @@ pub(super) async fn record(lines: Arc<Lines>, items: Vec<RecordItem>) -> Vec<Res
     items.iter().map(|_| written.clone()).collect()
 }
 
-fn sorted<I>(items: &[I], compare: impl Fn(&I, &I) -> std::cmp::Ordering) -> Vec<usize> {
-    let mut order: Vec<(usize, &I)> = items.iter().enumerate().collect();
-    order.sort_by(|(_, a), (_, b)| compare(a, b));
-    order.into_iter().map(|(number, _)| number).collect()
+/// The numbers of the items in one order for all batches, so that no two wait for each other.
+///
+/// A statement meets a row once, so of several items on one entity or key the first goes; the others
+/// are decided alone, after it.
+fn in_order<'a, I>(
+    items: &'a [I],
+    place: impl Fn(&'a I) -> (&'a str, &'a str),
+    key: impl Fn(&'a I) -> (&'a str, &'a str),
+) -> Vec<usize> {
+    let mut keys = HashSet::with_capacity(items.len());
+    let mut order: Vec<_> = items
+        .iter()
+        .enumerate()
+        .filter(|(_, item)| keys.insert(key(item)))
+        .map(|(number, item)| (place(item), number))
+        .collect();
+    order.sort_unstable();
+    order.dedup_by_key(|(place, _)| *place);
+    order.into_iter().map(|(_, number)| number).collect()
 }
 
 async fn run<'a, I, const N: usize>(

@@ -1,0 +1,190 @@
+//! RFC 8785: the same bytes for the same value, whoever writes it.
+//!
+//! Sorting keys is what makes canonical text dear, and nearly everything written here is in order
+//! already: maps are sorted, and the fields of receipts are declared in their order. So the text is
+//! written straight through while the order is watched, and only what is found out of order is
+//! written again by the crate that sorts.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::Serializer;
+use serde_json::ser::{CharEscape, Formatter};
+use sha2::{Digest, Sha256};
+
+use super::{INTEGER_MAX, JsonError, hex, root};
+
+/// The RFC 8785 form: the same bytes for the same value, whoever writes it.
+///
+/// Only fails on numbers that are not finite, which strict parsing never lets in.
+pub fn canonical(value: &impl Serialize) -> Result<String, JsonError> {
+    let refused = |problem: String| JsonError {
+        place: root(),
+        problem,
+    };
+    let mut bytes = Vec::with_capacity(1024);
+    let mut is_in_order = true;
+    let formatter = InOrder::new(&mut is_in_order);
+    let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, formatter));
+    if written.is_ok() && is_in_order {
+        return String::from_utf8(bytes).map_err(|error| refused(error.to_string()));
+    }
+    serde_json_canonicalizer::to_string(value).map_err(|error| refused(error.to_string()))
+}
+
+/// `sha256:…` over the canonical form.
+pub fn digest(value: &impl Serialize) -> Result<String, JsonError> {
+    let digest = Sha256::digest(canonical(value)?.as_bytes());
+    Ok(format!("sha256:{}", hex(&digest)))
+}
+
+/// Writes compact JSON with numbers as RFC 8785 has them, and notices keys that are out of order.
+struct InOrder<'a> {
+    is_in_order: &'a mut bool,
+    /// The key before, for every object that is open; one text, to be cut.
+    keys: Vec<u8>,
+    /// Where the key of each open object begins in there.
+    starts: Vec<usize>,
+    /// A key is being written; where it begins in there.
+    key: Option<usize>,
+}
+
+impl<'a> InOrder<'a> {
+    fn new(is_in_order: &'a mut bool) -> Self {
+        Self {
+            is_in_order,
+            keys: Vec::with_capacity(128),
+            starts: Vec::with_capacity(8),
+            key: None,
+        }
+    }
+
+    /// Numbers are doubles there; an integer that is none is for the crate to judge.
+    fn check_integer(&mut self, magnitude: u64) {
+        *self.is_in_order &= magnitude <= INTEGER_MAX;
+    }
+}
+
+impl Formatter for InOrder<'_> {
+    fn write_i64<W: ?Sized + Write>(&mut self, writer: &mut W, value: i64) -> io::Result<()> {
+        self.check_integer(value.unsigned_abs());
+        serde_json::ser::CompactFormatter.write_i64(writer, value)
+    }
+
+    fn write_u64<W: ?Sized + Write>(&mut self, writer: &mut W, value: u64) -> io::Result<()> {
+        self.check_integer(value);
+        serde_json::ser::CompactFormatter.write_u64(writer, value)
+    }
+
+    fn write_f64<W: ?Sized + Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        writer.write_all(ryu_js::Buffer::new().format_finite(value).as_bytes())
+    }
+
+    fn write_f32<W: ?Sized + Write>(&mut self, writer: &mut W, value: f32) -> io::Result<()> {
+        self.write_f64(writer, f64::from(value))
+    }
+
+    fn begin_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.starts.push(self.keys.len());
+        writer.write_all(b"{")
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.keys.truncate(self.starts.pop().unwrap_or(0));
+        writer.write_all(b"}")
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
+        self.key = Some(self.keys.len());
+        if first { Ok(()) } else { writer.write_all(b",") }
+    }
+
+    fn end_object_key<W: ?Sized + Write>(&mut self, _writer: &mut W) -> io::Result<()> {
+        let before = self.starts.last().copied().unwrap_or(0);
+        if let Some(begin) = self.key.take() {
+            let (rest, key) = self.keys.split_at(begin);
+            // An empty one is none at all, or the smallest there is.
+            let previous = rest.get(before..).unwrap_or_default();
+            *self.is_in_order &= previous.is_empty() || previous < key;
+            self.keys.drain(before..begin);
+        }
+        Ok(())
+    }
+
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        if self.key.is_some() {
+            // Others are ordered by UTF-16 code units, which bytes need not follow.
+            *self.is_in_order &= fragment.is_ascii();
+            self.keys.extend_from_slice(fragment.as_bytes());
+        }
+        writer.write_all(fragment.as_bytes())
+    }
+
+    fn write_char_escape<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        char_escape: CharEscape,
+    ) -> io::Result<()> {
+        *self.is_in_order &= self.key.is_none();
+        serde_json::ser::CompactFormatter.write_char_escape(writer, char_escape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Unsorted {
+        b: u8,
+        a: Inner,
+    }
+
+    #[derive(Serialize)]
+    struct Inner {
+        z: &'static str,
+        y: Option<u8>,
+    }
+
+    #[track_caller]
+    fn as_the_crate_has_it(value: &impl Serialize) {
+        let sorted = serde_json_canonicalizer::to_string(value).expect("finite");
+        assert_eq!(canonical(value).as_ref(), Ok(&sorted));
+    }
+
+    #[test]
+    fn the_text_is_the_sorting_crates_in_order_or_not() {
+        let inner = Inner { z: "\"\n\u{1}é", y: None };
+        as_the_crate_has_it(&Unsorted { b: 1, a: inner });
+        for value in [
+            json!({"": {"": 1, "a": {}}, "a": [{"x": 1, "y": {"b": 1}, "z": {"a": 2}}], "b": []}),
+            json!({"\u{e000}": 1, "\u{10000}": 2, "plain": 3}),
+            json!({"tab\there": 1, "tab here": 2, "z": {"\"": 0}}),
+            json!([180.0, 19.25, 1e21, 1e-7, -0.0, 333_333_333.333_333_3, 1e300, 5e-324]),
+            json!([0, -1, 9_007_199_254_740_991_u64, u64::MAX, i64::MIN, true, null]),
+        ] {
+            as_the_crate_has_it(&value);
+        }
+    }
+
+    #[test]
+    fn text_that_is_in_order_is_written_once() {
+        let mut is_in_order = true;
+        let value = json!({"a": {"b": 1, "c": [{"a": 1}, {"a": 2}]}, "d": "x", "e": {"a": ""}});
+        let formatter = InOrder::new(&mut is_in_order);
+        let mut bytes = Vec::new();
+        let mut straight = Serializer::with_formatter(&mut bytes, formatter);
+        Value::serialize(&value, &mut straight).expect("written");
+        assert!(is_in_order);
+    }
+}
