@@ -117,7 +117,7 @@ impl History {
             entities: BTreeMap::new(),
             doubts: doubts
                 .into_iter()
-                .map(|doubt| doubt.proposal.idempotency_key)
+                .map(|doubt| doubt.proposal.idempotency_key.clone())
                 .collect(),
             lines,
         };

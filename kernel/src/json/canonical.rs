@@ -24,7 +24,7 @@ pub fn canonical(value: &impl Serialize) -> Result<String, JsonError> {
     };
     let mut bytes = Vec::with_capacity(1024);
     let mut is_in_order = true;
-    let formatter = InOrder::new(&mut is_in_order);
+    let formatter = Straight::new(&mut is_in_order);
     let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, formatter));
     if written.is_ok() && is_in_order {
         return String::from_utf8(bytes).map_err(|error| refused(error.to_string()));
@@ -39,7 +39,7 @@ pub fn digest(value: &impl Serialize) -> Result<String, JsonError> {
 }
 
 /// Writes compact JSON with numbers as RFC 8785 has them, and notices keys that are out of order.
-struct InOrder<'a> {
+struct Straight<'a> {
     is_in_order: &'a mut bool,
     /// The key before, for every object that is open; one text, to be cut.
     keys: Vec<u8>,
@@ -49,7 +49,7 @@ struct InOrder<'a> {
     key: Option<usize>,
 }
 
-impl<'a> InOrder<'a> {
+impl<'a> Straight<'a> {
     fn new(is_in_order: &'a mut bool) -> Self {
         Self {
             is_in_order,
@@ -65,7 +65,7 @@ impl<'a> InOrder<'a> {
     }
 }
 
-impl Formatter for InOrder<'_> {
+impl Formatter for Straight<'_> {
     fn write_i64<W: ?Sized + Write>(&mut self, writer: &mut W, value: i64) -> io::Result<()> {
         self.check_integer(value.unsigned_abs());
         serde_json::ser::CompactFormatter.write_i64(writer, value)
@@ -100,7 +100,11 @@ impl Formatter for InOrder<'_> {
         first: bool,
     ) -> io::Result<()> {
         self.key = Some(self.keys.len());
-        if first { Ok(()) } else { writer.write_all(b",") }
+        if first {
+            Ok(())
+        } else {
+            writer.write_all(b",")
+        }
     }
 
     fn end_object_key<W: ?Sized + Write>(&mut self, _writer: &mut W) -> io::Result<()> {
@@ -164,14 +168,34 @@ mod tests {
 
     #[test]
     fn the_text_is_the_sorting_crates_in_order_or_not() {
-        let inner = Inner { z: "\"\n\u{1}é", y: None };
+        let inner = Inner {
+            z: "\"\n\u{1}é",
+            y: None,
+        };
         as_the_crate_has_it(&Unsorted { b: 1, a: inner });
         for value in [
             json!({"": {"": 1, "a": {}}, "a": [{"x": 1, "y": {"b": 1}, "z": {"a": 2}}], "b": []}),
             json!({"\u{e000}": 1, "\u{10000}": 2, "plain": 3}),
             json!({"tab\there": 1, "tab here": 2, "z": {"\"": 0}}),
-            json!([180.0, 19.25, 1e21, 1e-7, -0.0, 333_333_333.333_333_3, 1e300, 5e-324]),
-            json!([0, -1, 9_007_199_254_740_991_u64, u64::MAX, i64::MIN, true, null]),
+            json!([
+                180.0,
+                19.25,
+                1e21,
+                1e-7,
+                -0.0,
+                333_333_333.333_333_3,
+                1e300,
+                5e-324
+            ]),
+            json!([
+                0,
+                -1,
+                9_007_199_254_740_991_u64,
+                u64::MAX,
+                i64::MIN,
+                true,
+                null
+            ]),
         ] {
             as_the_crate_has_it(&value);
         }
@@ -181,10 +205,10 @@ mod tests {
     fn text_that_is_in_order_is_written_once() {
         let mut is_in_order = true;
         let value = json!({"a": {"b": 1, "c": [{"a": 1}, {"a": 2}]}, "d": "x", "e": {"a": ""}});
-        let formatter = InOrder::new(&mut is_in_order);
+        let formatter = Straight::new(&mut is_in_order);
         let mut bytes = Vec::new();
-        let mut straight = Serializer::with_formatter(&mut bytes, formatter);
-        Value::serialize(&value, &mut straight).expect("written");
+        let mut serializer = Serializer::with_formatter(&mut bytes, formatter);
+        Value::serialize(&value, &mut serializer).expect("written");
         assert!(is_in_order);
     }
 }

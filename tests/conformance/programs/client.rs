@@ -433,7 +433,7 @@ impl<'a> Client<'a> {
                     tenant_id,
                     entity_key,
                     ..
-                } = claim.proposal;
+                } = claim.proposal.into_inner();
                 ((tenant_id, entity_key), ticket)
             }
             (None, Some(read)) => (read.place, read.ticket),

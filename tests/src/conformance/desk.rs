@@ -9,8 +9,8 @@ use operators_kernel::{
     Claim, ClaimAnswer, Clearance, ConnectorName, Cursor, DurableExec, Effect, EffectClass,
     Fingerprint, Forget, ForgetAnswer, LedgerEntry, OnDoubt, OnUnknown, Original, Proposal, Reason,
     Receipt, ReceiptAction, ReceiptFilter, Refusal, Resolution, ResolveAnswer, Resolver, SessionId,
-    SettleAnswer, SettledOutcome, Settlement, StoreError, TenantId, Ticket, Timestamp, ToolName,
-    TrustDecision, Verdict, json,
+    SettleAnswer, SettledOutcome, Settlement, Shared, StoreError, TenantId, Ticket, Timestamp,
+    ToolName, TrustDecision, Verdict, json,
 };
 use serde_json::json;
 
@@ -44,7 +44,7 @@ pub fn ask(entity_key: &str, idempotency_key: &str) -> Claim {
         session: SessionId(0),
         ticket: None,
         asked_before: false,
-        proposal: Proposal {
+        proposal: Shared::from(Proposal {
             receipt_id: fresh_id(),
             tenant_id: tenant(),
             reseller_id: None,
@@ -53,11 +53,11 @@ pub fn ask(entity_key: &str, idempotency_key: &str) -> Claim {
             plan_id: "pl_1".to_owned(),
             event_id: None,
             correlation_id: "co_1".to_owned(),
-            action: ReceiptAction {
+            action: Shared::from(ReceiptAction {
                 connector: ConnectorName::parse("shop").expect("a connector"),
                 tool: ToolName::parse("orders.hold").expect("a tool"),
                 args: object(json!({"order": "SO-1"})),
-            },
+            }),
             value: None,
             entity_key: entity(entity_key),
             idempotency_key: key(idempotency_key),
@@ -69,7 +69,7 @@ pub fn ask(entity_key: &str, idempotency_key: &str) -> Claim {
             policy: None,
             note: None,
             proposed_at: at,
-        },
+        }),
         fingerprint: Fingerprint(String::new()),
         effect: EffectClass::Opaque,
         on_unknown: OnUnknown::Hold,
