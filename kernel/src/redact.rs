@@ -151,10 +151,10 @@ fn redact_object(
 ) -> Map<String, Value> {
     let mut shown = Map::new();
     for (name, value) in object {
-        let here = if path.is_empty() {
-            name.clone()
-        } else {
-            format!("{path}.{name}")
+        let here = match (marked.is_empty(), path.is_empty()) {
+            (true, _) => String::new(), // Nothing is looked up by its path.
+            (false, true) => name.clone(),
+            (false, false) => format!("{path}.{name}"),
         };
         let value = if marked.contains(&here) || is_secret_name(name) {
             let hash = key.hash(value);
@@ -202,6 +202,9 @@ fn remember(value: &Value, hash: &str, hidden: &mut Vec<(String, String)>) {
 }
 
 fn is_secret_name(name: &str) -> bool {
+    if !may_be_secret_name(name) {
+        return false;
+    }
     let words = words_of(name);
     words
         .iter()
@@ -214,6 +217,23 @@ fn is_secret_name(name: &str) -> bool {
                     .zip(ending.iter().rev())
                     .all(|(word, end)| word == end)
         })
+}
+
+/// False for what is certainly none: a name whose words include one of the lists' holds its letters.
+/// Nearly every name ends here, and cutting it into words is dear.
+fn may_be_secret_name(name: &str) -> bool {
+    let last_words = SECRET_AT_END.iter().filter_map(|ending| ending.last());
+    let holds = |word: &str| {
+        name.as_bytes()
+            .windows(word.len())
+            .any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
+    };
+    // Lower case of a letter beyond ASCII may be within it.
+    !name.is_ascii()
+        || SECRET_ANYWHERE
+            .iter()
+            .chain(last_words)
+            .any(|word| holds(word))
 }
 
 /// `accessToken`, `access-token` and `ACCESS_TOKEN` are the words `access` and `token`.

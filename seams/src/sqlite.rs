@@ -7,6 +7,8 @@
 mod alive;
 mod ledger;
 mod open;
+mod proposals;
+mod records;
 mod rows;
 mod writer;
 
@@ -23,7 +25,8 @@ use rusqlite::Connection;
 
 use crate::book::{self, Asker, Book, BookError};
 use alive::SignsOfLife;
-use rows::{RowError, Rows};
+use records::RowError;
+use rows::Rows;
 use writer::Writer;
 
 /// The pauses between two looks at a queue: short at first, for a turn is usually short.

@@ -12,7 +12,8 @@ use operators_kernel::{
 use rusqlite::Connection;
 
 use super::open::{in_words, open_to_look};
-use super::rows::{self, KEY_COLUMNS, RowError};
+use super::proposals::Proposals;
+use super::records::{self, KEY_COLUMNS, RowError};
 use super::{SqliteStore, describe};
 
 /// Filters on what has no column of its own look into the body.
@@ -94,9 +95,9 @@ impl Ledger for SqliteStore {
         let (tenant, key, entity) = (tenant.clone(), key.clone(), entity.clone());
         self.look(move |connection| {
             Ok(Glimpse {
-                key: rows::find_key(connection, &tenant, &key)?,
-                entity: rows::find_entity(connection, &tenant, &entity)?,
-                now: rows::store_time(connection)?,
+                key: records::find_key(connection, &tenant, &key, &Proposals::default())?,
+                entity: records::find_entity(connection, &tenant, &entity)?,
+                now: records::store_time(connection)?,
             })
         })
         .await
@@ -108,8 +109,10 @@ impl Ledger for SqliteStore {
         key: &IdempotencyKey,
     ) -> Result<Option<KeyRecord>, StoreError> {
         let (tenant, key) = (tenant.clone(), key.clone());
-        self.look(move |connection| rows::find_key(connection, &tenant, &key))
-            .await
+        self.look(move |connection| {
+            records::find_key(connection, &tenant, &key, &Proposals::default())
+        })
+        .await
     }
 
     async fn doubts(&self, tenant: &TenantId) -> Result<(Vec<KeyRecord>, StoreTime), StoreError> {
@@ -123,9 +126,9 @@ impl Ledger for SqliteStore {
             let mut found = statement.query([tenant.as_str()])?;
             let mut doubts = Vec::new();
             while let Some(row) = found.next()? {
-                doubts.push(rows::key_from_row(row)?);
+                doubts.push(records::key_from_row(row, &Proposals::default())?);
             }
-            Ok((doubts, rows::store_time(connection)?))
+            Ok((doubts, records::store_time(connection)?))
         })
         .await
     }

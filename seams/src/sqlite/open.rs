@@ -145,6 +145,12 @@ fn check_owner(connection: &Connection) -> Result<(), String> {
     Ok(())
 }
 
+/// Pages in the log before it is folded back into the file (16 MiB): a page written often in between
+/// is copied once.
+const LOG_PAGES: i64 = 4_096;
+/// Memory for pages that were read, at most.
+const CACHE_KIB: i64 = 32 * 1024;
+
 fn set_durable(connection: &Connection) -> Result<(), String> {
     let mode = keep_a_log(connection).map_err(in_words)?;
     if !mode.eq_ignore_ascii_case("wal") {
@@ -160,6 +166,14 @@ fn set_durable(connection: &Connection) -> Result<(), String> {
         return Err(format!(
             "`synchronous` stays {level}; acknowledged writes could be lost"
         ));
+    }
+    for (name, value) in [
+        ("wal_autocheckpoint", LOG_PAGES),
+        ("cache_size", -CACHE_KIB),
+    ] {
+        connection
+            .pragma_update(None, name, value)
+            .map_err(in_words)?;
     }
     connection
         .pragma_update(None, "trusted_schema", false)

@@ -1,28 +1,25 @@
-//! Records as rows: the statements, and how a record becomes a row and back.
+//! The rows of one transaction as a book: the statements that change them.
 
 use std::cell::Cell;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use operators_kernel::life::{EntityRecord, KeyRecord, Phase};
+use operators_kernel::life::{EntityRecord, KeyRecord};
 use operators_kernel::{
-    EntityKey, Fence, Fingerprint, IdempotencyKey, Receipt, RedactionKey, SessionId, StoreTime,
-    TenantId, Ticket, Timestamp, json,
+    EntityKey, IdempotencyKey, Receipt, RedactionKey, SessionId, StoreTime, TenantId, Ticket,
+    Timestamp, json,
 };
 use rusqlite::types::FromSql;
-use rusqlite::{Connection, OptionalExtension, Params, Row};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use rusqlite::{Connection, OptionalExtension, Params};
 
 use super::alive::SignsOfLife;
+use super::proposals::Proposals;
+use super::records::{
+    KEY_COLUMNS, RowError, find_entity, find_key, from_json, key_from_row, meaning, signed,
+    store_time, to_json, unsigned,
+};
 use crate::book::{Book, Change, Waiter};
 
-const NOW: &str = "SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
-
-pub(super) const KEY_COLUMNS: &str = "generation, phase, attempt, session_id, fence, fingerprint, \
-    effect, on_unknown, first_intent_at, quiescent_at, open_attempts, open_until, proposal, \
-    application";
 const CLAIM_KEY: &str = "INSERT INTO key (tenant, idempotency_key, entity_key, generation, phase, \
     attempt, session_id, fence, fingerprint, effect, on_unknown, first_intent_at, quiescent_at, \
     open_attempts, open_until, proposal, application) \
@@ -34,8 +31,6 @@ const CLAIM_KEY: &str = "INSERT INTO key (tenant, idempotency_key, entity_key, g
 const MOVE_KEY: &str = "UPDATE key SET generation = ?3, phase = ?4, attempt = ?5, \
     open_attempts = ?6, open_until = ?7, application = ?8 \
     WHERE tenant = ?1 AND idempotency_key = ?2";
-pub(super) const ENTITY: &str = "SELECT fence, holder, revision, doubt, landing_until FROM entity \
-    WHERE tenant = ?1 AND entity_key = ?2";
 const PUT_ENTITY: &str = "INSERT INTO entity (tenant, entity_key, fence, holder, revision, doubt, \
     landing_until) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
     ON CONFLICT (tenant, entity_key) DO UPDATE SET fence = ?3, holder = ?4, revision = ?5, \
@@ -45,47 +40,31 @@ const APPEND: &str = "INSERT INTO receipt (receipt_id, tenant, idempotency_key, 
 const FIRST_WAITER: &str = "SELECT ticket, session_id, asker FROM waiter \
     WHERE tenant = ?1 AND entity_key = ?2 ORDER BY ticket LIMIT 1";
 
-/// Why a record could not be read or written.
-#[derive(Debug)]
-pub(super) enum RowError {
-    /// The database said no.
-    Sql(rusqlite::Error),
-    /// The lock file said no.
-    Alive(io::Error),
-    /// The row says nothing that can be understood.
-    Meaning {
-        /// Which row.
-        what: String,
-        /// What is wrong with it.
-        problem: String,
-    },
-}
-
-impl From<rusqlite::Error> for RowError {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Sql(error)
-    }
-}
-
 /// The rows inside one transaction, with one reading of the store's clock.
 pub(super) struct Rows<'a> {
     connection: &'a Connection,
     alive: &'a SignsOfLife,
+    proposals: &'a Proposals,
     now: StoreTime,
     /// The session seen last and not buried: nearly every call of a batch is of the same one.
     known_session: Cell<Option<SessionId>>,
+    /// Whether anybody waits for anything, once looked at: nearly always nobody does.
+    has_waiters: Cell<Option<bool>>,
 }
 
 impl<'a> Rows<'a> {
     pub(super) fn new(
         connection: &'a Connection,
         alive: &'a SignsOfLife,
+        proposals: &'a Proposals,
     ) -> rusqlite::Result<Self> {
         Ok(Self {
             connection,
             alive,
+            proposals,
             now: store_time(connection)?,
             known_session: Cell::new(None),
+            has_waiters: Cell::new(None),
         })
     }
 
@@ -101,6 +80,15 @@ impl<'a> Rows<'a> {
     ) -> Result<Option<T>, RowError> {
         let mut statement = self.connection.prepare_cached(statement)?;
         Ok(statement.query_row(params, |row| row.get(0)).optional()?)
+    }
+
+    fn has_waiters(&self) -> Result<bool, RowError> {
+        if let Some(known) = self.has_waiters.get() {
+            return Ok(known);
+        }
+        let found = self.value::<i64>("SELECT 1 FROM waiter LIMIT 1", [])?;
+        self.has_waiters.set(Some(found.is_some()));
+        Ok(found.is_some())
     }
 
     /// A new session, alive for one lease.
@@ -135,100 +123,6 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The store's clock.
-pub(super) fn store_time(connection: &Connection) -> rusqlite::Result<StoreTime> {
-    let mut statement = connection.prepare_cached(NOW)?;
-    statement.query_row([], |row| row.get(0)).map(StoreTime)
-}
-
-/// One key's record, looked up on any connection.
-pub(super) fn find_key(
-    connection: &Connection,
-    tenant: &TenantId,
-    key: &IdempotencyKey,
-) -> Result<Option<KeyRecord>, RowError> {
-    let statement =
-        format!("SELECT {KEY_COLUMNS} FROM key WHERE tenant = ?1 AND idempotency_key = ?2");
-    let mut statement = connection.prepare_cached(&statement)?;
-    let mut found = statement.query((tenant.as_str(), key.as_str()))?;
-    found.next()?.map(key_from_row).transpose()
-}
-
-/// One entity's record, looked up on any connection.
-pub(super) fn find_entity(
-    connection: &Connection,
-    tenant: &TenantId,
-    entity: &EntityKey,
-) -> Result<EntityRecord, RowError> {
-    let mut statement = connection.prepare_cached(ENTITY)?;
-    let mut found = statement.query((tenant.as_str(), entity.as_str()))?;
-    let Some(row) = found.next()? else {
-        return Ok(EntityRecord::default());
-    };
-    let doubt: Option<String> = row.get(3)?;
-    Ok(EntityRecord {
-        fence: Fence(unsigned(row.get(0)?)),
-        holder: row
-            .get::<_, Option<i64>>(1)?
-            .map(|id| SessionId(unsigned(id))),
-        revision: row.get::<_, Option<i64>>(2)?.map(unsigned),
-        doubt: doubt.map(|key| parse_key(&key)).transpose()?,
-        landing_until: StoreTime(row.get(4)?),
-    })
-}
-
-/// Reads a row of [`KEY_COLUMNS`].
-pub(super) fn key_from_row(row: &Row<'_>) -> Result<KeyRecord, RowError> {
-    let phase: String = row.get(1)?;
-    Ok(KeyRecord {
-        generation: row.get(0)?,
-        phase: Phase::from_word(&phase).ok_or_else(|| meaning("a key", &phase))?,
-        attempt: row.get(2)?,
-        session: SessionId(unsigned(row.get(3)?)),
-        fence: Fence(unsigned(row.get(4)?)),
-        fingerprint: Fingerprint(row.get(5)?),
-        effect: from_json("a key's effect", &row.get::<_, String>(6)?)?,
-        on_unknown: from_json("a key's on_unknown", &row.get::<_, String>(7)?)?,
-        first_intent_at: StoreTime(row.get(8)?),
-        quiescent_at: StoreTime(row.get(9)?),
-        open_attempts: from_json("a key's open attempts", &row.get::<_, String>(10)?)?,
-        open_until: StoreTime(row.get(11)?),
-        proposal: from_json("a key's proposal", &row.get::<_, String>(12)?)?,
-        application: row
-            .get::<_, Option<String>>(13)?
-            .map(|text| from_json("a key's application", &text))
-            .transpose()?,
-    })
-}
-
-fn parse_key(text: &str) -> Result<IdempotencyKey, RowError> {
-    IdempotencyKey::parse(text).map_err(|error| meaning("a doubt's key", &error.to_string()))
-}
-
-fn from_json<T: DeserializeOwned>(what: &str, text: &str) -> Result<T, RowError> {
-    serde_json::from_str(text).map_err(|error| meaning(what, &error.to_string()))
-}
-
-fn to_json(what: &str, value: &impl Serialize) -> Result<String, RowError> {
-    serde_json::to_string(value).map_err(|error| meaning(what, &error.to_string()))
-}
-
-fn meaning(what: &str, problem: &str) -> RowError {
-    RowError::Meaning {
-        what: what.to_owned(),
-        problem: problem.to_owned(),
-    }
-}
-
-/// `SQLite` keeps signed numbers; ours are never negative.
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
-}
-
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
 impl Book for Rows<'_> {
     type Error = RowError;
 
@@ -245,7 +139,7 @@ impl Book for Rows<'_> {
         tenant: &TenantId,
         key: &IdempotencyKey,
     ) -> Result<Option<Arc<KeyRecord>>, RowError> {
-        Ok(find_key(self.connection, tenant, key)?.map(Arc::new))
+        Ok(find_key(self.connection, tenant, key, self.proposals)?.map(Arc::new))
     }
 
     fn put_key(&mut self, record: KeyRecord, change: Change) -> Result<(), RowError> {
@@ -260,28 +154,33 @@ impl Book for Rows<'_> {
             .map(|a| to_json("an application", a))
             .transpose()?;
         match change {
-            Change::Claimed => self.execute(
-                CLAIM_KEY,
-                rusqlite::params![
-                    name.0,
-                    name.1,
-                    proposal.entity_key.as_str(),
-                    record.generation,
-                    record.phase.as_str(),
-                    record.attempt,
-                    signed(record.session.0),
-                    signed(record.fence.0),
-                    record.fingerprint.0,
-                    to_json("an effect", &record.effect)?,
-                    to_json("on_unknown", &record.on_unknown)?,
-                    record.first_intent_at.0,
-                    record.quiescent_at.0,
-                    open_attempts,
-                    record.open_until.0,
-                    to_json("a proposal", proposal)?,
-                    application,
-                ],
-            ),
+            Change::Claimed => {
+                let text = to_json("a proposal", proposal)?;
+                self.execute(
+                    CLAIM_KEY,
+                    rusqlite::params![
+                        name.0,
+                        name.1,
+                        proposal.entity_key.as_str(),
+                        record.generation,
+                        record.phase.as_str(),
+                        record.attempt,
+                        signed(record.session.0),
+                        signed(record.fence.0),
+                        record.fingerprint.0,
+                        to_json("an effect", &record.effect)?,
+                        to_json("on_unknown", &record.on_unknown)?,
+                        record.first_intent_at.0,
+                        record.quiescent_at.0,
+                        open_attempts,
+                        record.open_until.0,
+                        text,
+                        application,
+                    ],
+                )?;
+                self.proposals.keep(text, proposal);
+                Ok(())
+            }
             Change::Moved => self.execute(
                 MOVE_KEY,
                 rusqlite::params![
@@ -351,6 +250,9 @@ impl Book for Rows<'_> {
         tenant: &TenantId,
         entity: &EntityKey,
     ) -> Result<Option<(Ticket, Waiter)>, RowError> {
+        if !self.has_waiters()? {
+            return Ok(None);
+        }
         let mut statement = self.connection.prepare_cached(FIRST_WAITER)?;
         let found = statement.query_row((tenant.as_str(), entity.as_str()), |row| {
             let waiter = Waiter {
@@ -369,6 +271,7 @@ impl Book for Rows<'_> {
         waiter: Waiter,
     ) -> Result<Ticket, RowError> {
         let session = signed(waiter.session.0);
+        self.has_waiters.set(Some(true));
         self.execute(
             "INSERT INTO waiter (tenant, entity_key, session_id, asker) VALUES (?1, ?2, ?3, ?4)",
             (tenant.as_str(), entity.as_str(), session, waiter.asker),
@@ -477,7 +380,7 @@ impl Book for Rows<'_> {
         let mut rows = statement.query([signed(session.0)])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            found.push(key_from_row(row)?);
+            found.push(key_from_row(row, self.proposals)?);
         }
         Ok(found)
     }
