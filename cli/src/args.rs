@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ArgsOf, Parser, Subcommand};
-use operators_kernel::{IdempotencyKey, TenantId};
+use operators_kernel::{IdempotencyKey, OperatorName, TenantId};
 
 use crate::filter::FilterArgs;
 
@@ -50,6 +50,10 @@ pub(crate) enum Command {
     /// The life of one idempotency key
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// Stop before the next effect, in every process that shares the store
+    Pause(PauseArgs),
+    /// End a pause
+    Resume(PauseArgs),
     /// Check that this project is sound
     Doctor(DoctorArgs),
 }
@@ -229,6 +233,21 @@ pub(crate) enum KeysCommand {
         #[command(flatten)]
         whose: Whose,
     },
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct PauseArgs {
+    /// Only this operator [default: everything of the tenant]
+    #[arg(long, value_name = "NAME", value_parser = |text: &str| OperatorName::parse(text))]
+    pub(crate) operator: Option<OperatorName>,
+    /// Why, in words; it stands in the receipt
+    #[arg(long, value_name = "TEXT", value_parser = label)]
+    pub(crate) because: Option<String>,
+    /// Who decides
+    #[arg(long = "as", value_name = "NAME", env = "USER", value_parser = label)]
+    pub(crate) person: String,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
 }
 
 #[derive(Debug, ArgsOf)]

@@ -4,6 +4,7 @@ pub(crate) mod doctor;
 pub(crate) mod doubts;
 pub(crate) mod init;
 pub(crate) mod keys;
+pub(crate) mod pause;
 pub(crate) mod plan;
 pub(crate) mod receipts;
 pub(crate) mod run;

@@ -141,6 +141,8 @@ pub enum Reason {
     EntityInDoubt,
     /// Too many actions wait for this entity.
     Overloaded,
+    /// A person paused its operator, or everything.
+    Paused,
     /// The connector says that nothing happened.
     Failed,
     /// No such connector or tool is registered.
@@ -159,6 +161,7 @@ impl Reason {
             Self::InDoubt => "in_doubt",
             Self::EntityInDoubt => "entity_in_doubt",
             Self::Overloaded => "overloaded",
+            Self::Paused => "paused",
             Self::Failed => "failed",
             Self::UnknownTool => "unknown_tool",
             Self::InvalidArgs => "invalid_args",

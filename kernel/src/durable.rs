@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::action::{Original, Refusal};
 use crate::clock::Timestamp;
 use crate::connector::{Effect, EffectClass, OnUnknown};
+use crate::directive::{Directive, DirectiveAnswer};
 use crate::key::{EntityKey, IdempotencyKey, TenantId};
 use crate::ledger::Ledger;
 use crate::life::{KeyRecord, Phase};
@@ -337,7 +338,7 @@ pub trait DurableExec: Ledger {
     async fn close_session(&self, session: SessionId) -> Result<(), StoreError>;
 
     /// Answers each proposal in the order of the gates: wait, duplicate, conflict, stale, doubt,
-    /// refusal, claim. Many at once; the answers come in the order of the claims.
+    /// refusal, pause, claim. Many at once; the answers come in the order of the claims.
     ///
     /// - *Atomic*: each claim with its receipt, or with its intent and turn.
     /// - *After `Ok`*: what the answer says is durable. `Claimed` means that the intent is durable
@@ -422,6 +423,18 @@ pub trait DurableExec: Ledger {
     /// - *After `Ok`*: as the answer says, durable.
     /// - *After `Err` or dropped half-way*: may be done; look.
     async fn forget(&self, tenant: &TenantId, forget: Forget) -> Result<ForgetAnswer, StoreError>;
+
+    /// Does what a person orders about what runs.
+    ///
+    /// - *Atomic*: what is remembered of it and the receipt.
+    /// - *After `Ok`*: as the answer says, durable. After a pause no process is granted a claim that
+    ///   it stops; what was claimed before goes on to its end.
+    /// - *After `Err` or dropped half-way*: may be done; look.
+    async fn direct(
+        &self,
+        tenant: &TenantId,
+        directive: Directive,
+    ) -> Result<DirectiveAnswer, StoreError>;
 
     /// The key of this tenant's hashes of secrets, made on first use and the same ever after.
     ///

@@ -8,7 +8,7 @@ use crate::action::{Disposition, Reason};
 use crate::clock::Timestamp;
 use crate::durable::{StoreError, StoreTime};
 use crate::key::{EntityKey, IdempotencyKey, OperatorName, TenantId, ToolName};
-use crate::life::{EntityRecord, KeyRecord};
+use crate::life::{EntityRecord, KeyRecord, NoteKind, NoteName};
 use crate::receipt::{Receipt, ReceiptOutcome};
 
 /// The most receipts one page holds; a reader asks again from its cursor.
@@ -129,6 +129,16 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         cursor: Cursor,
         limit: usize,
     ) -> Result<Vec<LedgerEntry>, StoreError>;
+
+    /// What one note says.
+    async fn note(&self, tenant: &TenantId, name: &NoteName) -> Result<Option<String>, StoreError>;
+
+    /// Every note of a kind, by name, with what it says.
+    async fn notes(
+        &self,
+        tenant: &TenantId,
+        kind: NoteKind,
+    ) -> Result<Vec<(String, String)>, StoreError>;
 
     /// Looks the whole store over, for `doctor`: every problem found, in words.
     async fn check(&self) -> Result<Vec<String>, StoreError>;

@@ -10,6 +10,7 @@ mod action;
 mod admission;
 mod clock;
 mod connector;
+mod directive;
 mod durable;
 mod envelope;
 mod error;
@@ -42,6 +43,7 @@ pub use connector::{
     ArgsSchema, Call, Connector, ConnectorError, Effect, EffectClass, InvalidArgs, InvokeOutcome,
     OnUnknown, ProbeOutcome, Tool, ToolContract, ToolRegistry,
 };
+pub use directive::{Directive, DirectiveAnswer, Halt, Order};
 pub use durable::{
     Beat, Claim, ClaimAnswer, Clearance, DurableExec, Fence, Fingerprint, Forget, ForgetAnswer,
     OnDoubt, Resolution, ResolveAnswer, Resolver, SessionId, SettleAnswer, SettledOutcome,

@@ -19,6 +19,7 @@
 
 mod claim;
 mod close;
+mod controls;
 mod settle;
 
 use std::time::Duration;
@@ -38,6 +39,10 @@ use crate::shared::Shared;
 pub(crate) use claim::Said;
 pub use claim::{ClaimStep, Turn, claim, told_before};
 pub use close::{ForgetStep, ResolveStep, forget, owner_died, resolve};
+pub use controls::{
+    DirectiveStep, Hold, Note, NoteError, NoteKind, NoteName, Pauses, Through, direct, let_through,
+    wanted,
+};
 pub use settle::{SettleStep, settle};
 
 /// A keyed doubt is sent again only while this part of the vendor's window is left, so that the

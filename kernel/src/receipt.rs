@@ -23,6 +23,10 @@ pub enum ReceiptKind {
     Correction,
     /// A key was opened for its next generation, on purpose.
     Forget,
+    /// An operator, or everything, was paused.
+    Pause,
+    /// A pause ended.
+    Resume,
 }
 
 /// How it ended, for auditors.

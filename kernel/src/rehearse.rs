@@ -8,13 +8,13 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::action::{
-    ActionResult, Disposition, ExecutionPlan, Original, Outcome, PlannedAction, Reason,
+    ActionResult, Disposition, ExecutionPlan, Original, Outcome, PlannedAction, Reason, Refusal,
 };
 use crate::connector::Effect;
-use crate::durable::{ClaimAnswer, OnDoubt, SessionId, SettledOutcome, Settlement};
+use crate::durable::{Claim, ClaimAnswer, OnDoubt, SessionId, SettledOutcome, Settlement};
 use crate::error::ExecError;
 use crate::key::EntityKey;
-use crate::life::{self, ClaimStep, EntityRecord, KeyRecord, Turn};
+use crate::life::{self, ClaimStep, EntityRecord, KeyRecord, NoteName, Through, Turn};
 use crate::proposed::{Case, Proposed};
 use crate::setup::{RunContext, Seams};
 use crate::trust::TrustDecision;
@@ -61,6 +61,7 @@ pub async fn forecast(
         run: Arc::new(run.clone()),
         keys: BTreeMap::new(),
         entities: BTreeMap::new(),
+        notes: BTreeMap::new(),
     };
     let mut forecasts = Vec::with_capacity(plan.actions.len());
     for action in &plan.actions {
@@ -75,6 +76,7 @@ struct Rehearsal<'a> {
     run: Arc<RunContext>,
     keys: BTreeMap<String, KeyRecord>,
     entities: BTreeMap<EntityKey, EntityRecord>,
+    notes: BTreeMap<NoteName, Option<String>>,
 }
 
 impl Rehearsal<'_> {
@@ -106,9 +108,15 @@ impl Rehearsal<'_> {
             .clone();
         // Whoever holds the entity now will be done when a real run gets its turn.
         let ending = match life::claim(key.as_ref(), &entity, Turn::Free, &claim, glimpse.now) {
-            ClaimStep::Grant { key, entity } => {
-                self.pretend_applied(*key, &entity);
-                None
+            ClaimStep::Grant {
+                key: granted,
+                entity,
+            } => {
+                let held = self.let_through(key.as_ref(), &claim).await?;
+                if held.is_none() {
+                    self.pretend_applied(*granted, &entity);
+                }
+                held.map(Outcome::Refused)
             }
             ClaimStep::End {
                 answer: ClaimAnswer::Duplicate { original, .. },
@@ -130,6 +138,31 @@ impl Rehearsal<'_> {
             case.proposal.rule.clone(),
             ending,
         ))
+    }
+
+    /// What people say about a claim that everything else lets through.
+    async fn let_through(
+        &mut self,
+        key: Option<&KeyRecord>,
+        claim: &Claim,
+    ) -> Result<Option<Refusal>, ExecError> {
+        let mut found = BTreeMap::new();
+        for name in life::wanted(claim) {
+            let body = match self.notes.get(&name) {
+                Some(body) => body.clone(),
+                None => self.seams.durable.note(&self.run.tenant, &name).await?,
+            };
+            found.insert(name, body);
+        }
+        let through = life::let_through(key, claim, &found);
+        match through.map_err(|error| ExecError::Invariant(error.to_string()))? {
+            Through::Granted(notes) => {
+                let notes = notes.into_iter().map(|note| (note.name, note.body));
+                self.notes.extend(notes);
+                Ok(None)
+            }
+            Through::Held(hold) => Ok(Some(hold.refusal)),
+        }
     }
 
     /// Settles as a run would whose call took effect.

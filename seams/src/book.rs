@@ -3,14 +3,17 @@
 //! Owns the order of reading and writing inside one transaction, and who counts as dead. It must
 //! not know how records are kept.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use operators_kernel::life::{
-    self, ClaimStep, EntityRecord, ForgetStep, KeyRecord, ResolveStep, SettleStep, Turn,
+    self, ClaimStep, EntityRecord, ForgetStep, KeyRecord, Note, NoteError, NoteName, ResolveStep,
+    SettleStep, Through, Turn,
 };
 use operators_kernel::{
-    Beat, Claim, ClaimAnswer, EntityKey, Forget, ForgetAnswer, IdempotencyKey, Receipt, Resolution,
-    ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreTime, TenantId, Ticket, Timestamp,
+    Beat, Claim, ClaimAnswer, Directive, DirectiveAnswer, EntityKey, Forget, ForgetAnswer,
+    IdempotencyKey, Receipt, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement,
+    StoreTime, TenantId, Ticket, Timestamp,
 };
 
 /// How much of a key's record changed, so that a store need not write all of it.
@@ -80,6 +83,11 @@ pub(crate) trait Book {
         receipt_id: &str,
     ) -> Result<Option<Receipt>, Self::Error>;
 
+    /// What a note says.
+    fn note(&mut self, tenant: &TenantId, name: &NoteName) -> Result<Option<String>, Self::Error>;
+    /// Writes a note, or takes it away.
+    fn put_note(&mut self, tenant: &TenantId, note: Note) -> Result<(), Self::Error>;
+
     /// Who has waited longest for an entity.
     fn first_waiter(
         &mut self,
@@ -138,6 +146,8 @@ pub(crate) enum BookError<E> {
     SessionDead(SessionId),
     /// A settlement for a key that nobody claimed: rows were deleted by hand.
     KeyMissing(IdempotencyKey),
+    /// A note that says nothing that can be understood.
+    Note(NoteError),
 }
 
 impl<E> From<E> for BookError<E> {
@@ -173,12 +183,18 @@ pub(crate) fn claim<B: Book>(
     // Read after `turn_of`: burying a dead holder may have moved this very key.
     let key = book.key(tenant, &claim.proposal.idempotency_key)?;
     let answer = match life::claim(key.as_deref(), &entity, turn, claim, book.now()) {
-        ClaimStep::Grant { key, entity } => {
-            let mark = key.mark();
-            book.put_key(*key, Change::Claimed)?;
-            book.put_entity(tenant, entity_key, &entity)?;
-            ClaimAnswer::Claimed(mark)
-        }
+        ClaimStep::Grant {
+            key: granted,
+            entity,
+        } => match let_through(book, tenant, key.as_deref(), claim)? {
+            None => {
+                let mark = granted.mark();
+                book.put_key(*granted, Change::Claimed)?;
+                book.put_entity(tenant, entity_key, &entity)?;
+                ClaimAnswer::Claimed(mark)
+            }
+            Some(refused) => refused,
+        },
         ClaimStep::GrantedBefore(mark) => ClaimAnswer::Claimed(mark),
         ClaimStep::Wait => {
             let ticket = queue(book, tenant, entity_key, asker)?;
@@ -192,6 +208,50 @@ pub(crate) fn claim<B: Book>(
     };
     give_place_back(book, tenant, entity_key, asker)?;
     Ok(answer)
+}
+
+/// What people say about a claim that everything else lets through: nothing, or a refusal whose
+/// receipt is written.
+fn let_through<B: Book>(
+    book: &mut B,
+    tenant: &TenantId,
+    key: Option<&KeyRecord>,
+    claim: &Claim,
+) -> Result<Option<ClaimAnswer>, BookError<B::Error>> {
+    let mut found = BTreeMap::new();
+    for name in life::wanted(claim) {
+        let body = book.note(tenant, &name)?;
+        found.insert(name, body);
+    }
+    let (answer, notes) = match life::let_through(key, claim, &found).map_err(BookError::Note)? {
+        Through::Granted(notes) => (None, notes),
+        Through::Held(hold) => {
+            book.append(hold.receipt)?;
+            let (refusal, attempt) = (hold.refusal, hold.attempt);
+            (Some(ClaimAnswer::Refused { refusal, attempt }), hold.notes)
+        }
+    };
+    for note in notes {
+        book.put_note(tenant, note)?;
+    }
+    Ok(answer)
+}
+
+/// Does what a person orders.
+pub(crate) fn direct<B: Book>(
+    book: &mut B,
+    tenant: &TenantId,
+    directive: &Directive,
+) -> Result<DirectiveAnswer, BookError<B::Error>> {
+    let body = book.note(tenant, &directive.note_name())?;
+    let step = life::direct(tenant, directive, body.as_deref()).map_err(BookError::Note)?;
+    if let Some(note) = step.note {
+        book.put_note(tenant, note)?;
+    }
+    if let Some(receipt) = step.receipt {
+        book.append(*receipt)?;
+    }
+    Ok(step.answer)
 }
 
 /// Lets a read through, or tells it its place.

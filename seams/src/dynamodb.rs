@@ -13,6 +13,7 @@ mod item;
 mod keep;
 mod key_item;
 mod ledger;
+mod notes;
 mod observer;
 mod pages;
 mod place;
@@ -30,13 +31,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use operators_kernel::{
-    Beat, Claim, ClaimAnswer, DurableExec, EntityKey, Forget, ForgetAnswer, Receipt, RedactionKey,
-    Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, StoreTime,
-    TenantId, Ticket,
+    Beat, Claim, ClaimAnswer, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
+    ForgetAnswer, Receipt, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer,
+    Settlement, StoreError, StoreTime, TenantId, Ticket,
 };
 use tokio::task::JoinSet;
 
 use crate::book::Asker;
+use notes::Unpaused;
 use request::Table;
 use trail::Trail;
 use trouble::chance;
@@ -61,6 +63,7 @@ struct Shared {
     table: Table,
     trail: Trail,
     turns: Turns,
+    unpaused: Unpaused,
     /// Whether an answer was ever lost, so that there may be intents this process does not know of.
     lost: AtomicBool,
 }
@@ -167,7 +170,10 @@ impl DurableExec for DynamoStore {
         let claims = claims.map(|claim| (claim.proposal.entity_key.clone(), claim));
         self.each(claims.collect(), move |shared, claim, asked| {
             let tenant = tenant.clone();
-            async move { Box::pin(shared.claim(&tenant, claim, asked)).await }
+            async move {
+                let answer = Box::pin(shared.claim(&tenant, claim.clone(), asked)).await?;
+                shared.hand_out(&tenant, &claim, answer).await
+            }
         })
         .await
     }
@@ -246,6 +252,16 @@ impl DurableExec for DynamoStore {
     async fn forget(&self, tenant: &TenantId, forget: Forget) -> Result<ForgetAnswer, StoreError> {
         let tenant = tenant.clone();
         self.owned(move |shared| async move { shared.forget(&tenant, forget).await })
+            .await
+    }
+
+    async fn direct(
+        &self,
+        tenant: &TenantId,
+        directive: Directive,
+    ) -> Result<DirectiveAnswer, StoreError> {
+        let tenant = tenant.clone();
+        self.owned(move |shared| async move { shared.direct(&tenant, directive).await })
             .await
     }
 

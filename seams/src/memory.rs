@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use operators_kernel::life::{KeyRecord, Phase};
+use operators_kernel::life::{KeyRecord, NoteKind, NoteName, Phase};
 use operators_kernel::{
-    Beat, Claim, ClaimAnswer, Clock, Cursor, DurableExec, EntityKey, Forget, ForgetAnswer, Glimpse,
-    IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt, ReceiptFilter, RedactionKey,
-    Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, StoreTime,
-    TenantId, Ticket,
+    Beat, Claim, ClaimAnswer, Clock, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey,
+    Forget, ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt,
+    ReceiptFilter, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement,
+    StoreError, StoreTime, TenantId, Ticket,
 };
 use tokio::sync::Notify;
 
@@ -93,6 +93,7 @@ impl MemoryStore {
             BookError::KeyMissing(key) => {
                 self.unusable(format!("key `{key}` was claimed but is not there"))
             }
+            BookError::Note(error) => self.unusable(error.to_string()),
         })
     }
 
@@ -250,6 +251,14 @@ impl DurableExec for MemoryStore {
         self.with(|page| book::forget(page, tenant, &forget))
     }
 
+    async fn direct(
+        &self,
+        tenant: &TenantId,
+        directive: Directive,
+    ) -> Result<DirectiveAnswer, StoreError> {
+        self.with(|page| book::direct(page, tenant, &directive))
+    }
+
     async fn redaction_key(&self, tenant: &TenantId) -> Result<RedactionKey, StoreError> {
         let fresh = crate::random_key().map_err(|problem| StoreError::Unavailable {
             store: self.describe(),
@@ -338,6 +347,26 @@ impl Ledger for MemoryStore {
                 .collect(),
         };
         Ok(found.into_iter().map(|entry| (**entry).clone()).collect())
+    }
+
+    async fn note(&self, tenant: &TenantId, name: &NoteName) -> Result<Option<String>, StoreError> {
+        self.with(|page| Ok(page.note(tenant, name)?))
+    }
+
+    async fn notes(
+        &self,
+        tenant: &TenantId,
+        kind: NoteKind,
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        self.with(|page| {
+            let notes = page.notes_now();
+            let notes = notes.filter(|(whose, name, _)| *whose == tenant && name.kind == kind);
+            let mut found: Vec<_> = notes
+                .map(|(_, name, body)| (name.name.clone(), body.to_owned()))
+                .collect();
+            found.sort();
+            Ok(found)
+        })
     }
 
     async fn check(&self) -> Result<Vec<String>, StoreError> {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use operators_kernel::life::{EntityRecord, KeyRecord, Phase};
+use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName, Phase};
 use operators_kernel::{
     EntityKey, IdempotencyKey, Receipt, SessionId, StoreTime, TenantId, Ticket, Timestamp,
 };
@@ -44,6 +44,8 @@ pub(crate) enum Want {
     Ticket,
     /// The receipt of this id.
     Receipt(String),
+    /// One note.
+    Note(NoteName),
 }
 
 /// What a page knows of a session.
@@ -79,6 +81,8 @@ pub(crate) struct Changes {
     pub(crate) waiters_added: Vec<(EntityName, Ticket, Waiter)>,
     /// Places given back.
     pub(crate) waiters_removed: Vec<(EntityName, Ticket)>,
+    /// Notes.
+    pub(crate) notes: Vec<(TenantId, Note)>,
     /// Sessions given one more lease.
     pub(crate) extended: Vec<SessionId>,
     /// Sessions declared dead; their places in queues go with them.
@@ -100,6 +104,7 @@ pub(crate) struct Page {
     next_ticket: Option<Ticket>,
     /// Receipts of proposals that were asked before, loaded for one decision.
     receipts: HashMap<String, Option<Receipt>>,
+    notes: HashMap<(TenantId, NoteName), Option<String>>,
     pub(crate) changes: Changes,
 }
 
@@ -130,6 +135,7 @@ impl Page {
             intents: HashMap::new(),
             next_ticket: None,
             receipts: HashMap::new(),
+            notes: HashMap::new(),
             changes: Changes::default(),
         }
     }
@@ -142,6 +148,13 @@ impl Page {
     /// Every key on this page.
     pub(crate) fn keys_now(&self) -> impl Iterator<Item = &KeyRecord> {
         self.keys.values().flatten().map(|key| &**key)
+    }
+
+    /// Every note on this page that says something.
+    pub(crate) fn notes_now(&self) -> impl Iterator<Item = (&TenantId, &NoteName, &str)> {
+        self.notes
+            .iter()
+            .filter_map(|((tenant, name), body)| Some((tenant, name, body.as_deref()?)))
     }
 
     /// A session that is new.
@@ -200,6 +213,11 @@ impl Page {
 
     pub(crate) fn load_entity(&mut self, name: EntityName, record: EntityRecord) {
         self.entities.insert(name, record);
+    }
+
+    /// What a note says.
+    pub(crate) fn load_note(&mut self, tenant: TenantId, name: NoteName, body: Option<String>) {
+        self.notes.insert((tenant, name), body);
     }
 
     pub(crate) fn load_queue(&mut self, name: EntityName, queue: Queue) {
@@ -293,6 +311,27 @@ impl Book for Page {
             Some(receipt) => Ok(receipt.clone()),
             None => Err(Want::Receipt(receipt_id.to_owned())),
         }
+    }
+
+    fn note(&mut self, tenant: &TenantId, name: &NoteName) -> Result<Option<String>, Want> {
+        if self.extent == Extent::Whole && self.notes.is_empty() {
+            return Ok(None);
+        }
+        match self.notes.get(&(tenant.clone(), name.clone())) {
+            Some(body) => Ok(body.clone()),
+            None => self.missing(Want::Note(name.clone()), None),
+        }
+    }
+
+    fn put_note(&mut self, tenant: &TenantId, note: Note) -> Result<(), Want> {
+        let name = (tenant.clone(), note.name.clone());
+        if note.body.is_none() && self.extent == Extent::Whole {
+            self.notes.remove(&name);
+        } else {
+            self.notes.insert(name, note.body.clone());
+        }
+        self.changes.notes.push((tenant.clone(), note));
+        Ok(())
     }
 
     fn first_waiter(

@@ -23,8 +23,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use operators_kernel::{
-    Beat, Claim, ClaimAnswer, DurableExec, EntityKey, Forget, ForgetAnswer, Receipt, RedactionKey,
-    Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, TenantId, Ticket,
+    Beat, Claim, ClaimAnswer, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
+    ForgetAnswer, Receipt, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer,
+    Settlement, StoreError, TenantId, Ticket,
 };
 use tokio::sync::oneshot;
 
@@ -297,6 +298,16 @@ impl DurableExec for PgStore {
     async fn forget(&self, tenant: &TenantId, forget: Forget) -> Result<ForgetAnswer, StoreError> {
         let tenant = tenant.clone();
         self.owned(|lines| async move { pages::forget(&lines, &tenant, &forget).await })
+            .await
+    }
+
+    async fn direct(
+        &self,
+        tenant: &TenantId,
+        directive: Directive,
+    ) -> Result<DirectiveAnswer, StoreError> {
+        let tenant = tenant.clone();
+        self.owned(|lines| async move { pages::direct(&lines, &tenant, &directive).await })
             .await
     }
 

@@ -18,8 +18,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use operators_kernel::{
-    Beat, Claim, ClaimAnswer, DurableExec, EntityKey, Forget, ForgetAnswer, Receipt, RedactionKey,
-    Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, TenantId, Ticket,
+    Beat, Claim, ClaimAnswer, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
+    ForgetAnswer, Receipt, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer,
+    Settlement, StoreError, TenantId, Ticket,
 };
 use rusqlite::Connection;
 
@@ -194,6 +195,16 @@ impl DurableExec for SqliteStore {
     async fn forget(&self, tenant: &TenantId, forget: Forget) -> Result<ForgetAnswer, StoreError> {
         let tenant = tenant.clone();
         self.write(move |rows| book::forget(rows, &tenant, &forget))
+            .await
+    }
+
+    async fn direct(
+        &self,
+        tenant: &TenantId,
+        directive: Directive,
+    ) -> Result<DirectiveAnswer, StoreError> {
+        let tenant = tenant.clone();
+        self.write(move |rows| book::direct(rows, &tenant, &directive))
             .await
     }
 

@@ -192,6 +192,7 @@ async fn a_forecast_only_looks() {
         Op::Leave,
         Op::Resolve,
         Op::Forget,
+        Op::Direct,
     ] {
         assert_eq!(store.count(op), 0, "{op:?}");
     }

@@ -55,7 +55,7 @@ fn odds(op: Op) -> (u64, u64) {
         Op::Record | Op::Resolve | Op::Pass => (8, 8),
         Op::Heartbeat => (35, 5),
         Op::Open | Op::Leave => (10, 0),
-        Op::Close | Op::Forget | Op::RedactionKey | Op::Look => (0, 0),
+        Op::Close | Op::Forget | Op::Direct | Op::RedactionKey | Op::Look => (0, 0),
     }
 }
 

@@ -8,6 +8,7 @@ pub mod desk;
 pub mod doubts;
 pub mod keys;
 pub mod late;
+pub mod pauses;
 pub mod receipts;
 pub mod restart;
 pub mod sessions;
@@ -104,6 +105,15 @@ macro_rules! conformance {
                     a_failed_resend_asked_again_changes_nothing,
                     a_late_answer_asked_again_changes_nothing,
                     a_late_answer_does_not_release_anothers_turn,
+                }
+                pauses {
+                    a_pause_stops_the_next_claim_of_every_process,
+                    a_pause_of_one_operator_stops_nobody_else,
+                    a_pause_answers_duplicates_and_lets_what_runs_end,
+                    a_pause_stops_a_resend_too,
+                    a_pause_is_asked_for_once_and_ended_once,
+                    a_pause_is_a_tenants_own,
+                    a_pause_meets_claims_that_race_with_it,
                 }
                 sessions {
                     a_lapsed_holder_loses_its_turn_and_leaves_a_doubt,

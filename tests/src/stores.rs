@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use operators_kernel::life::KeyRecord;
+use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
 use operators_kernel::{
-    Beat, Claim, ClaimAnswer, Clock, Cursor, DurableExec, EntityKey, Forget, ForgetAnswer, Glimpse,
-    IdempotencyKey, Ledger, LedgerEntry, Receipt, ReceiptFilter, RedactionKey, Resolution,
-    ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, StoreTime, TenantId, Ticket,
+    Beat, Claim, ClaimAnswer, Clock, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey,
+    Forget, ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, Receipt, ReceiptFilter,
+    RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError,
+    StoreTime, TenantId, Ticket,
 };
 use operators_seams::{MemoryStore, SqliteStore};
 use tempfile::TempDir;
@@ -158,7 +159,7 @@ impl<B: Bench> Bench for Wrapped<B> {
 /// counts. Held to every rule as it is.
 ///
 /// Not asked again: a read that was let through (it would wait for whoever came meanwhile), and what
-/// says "look" after a lost answer (`resolve` and `forget`).
+/// says "look" after a lost answer (`resolve`, `forget` and `direct`).
 #[derive(Debug)]
 pub struct AskedTwice(Arc<dyn DurableExec>);
 
@@ -252,6 +253,14 @@ impl DurableExec for AskedTwice {
         self.0.forget(tenant, forget).await
     }
 
+    async fn direct(
+        &self,
+        tenant: &TenantId,
+        directive: Directive,
+    ) -> Result<DirectiveAnswer, StoreError> {
+        self.0.direct(tenant, directive).await
+    }
+
     async fn redaction_key(&self, tenant: &TenantId) -> Result<RedactionKey, StoreError> {
         self.0.redaction_key(tenant).await?;
         self.0.redaction_key(tenant).await
@@ -293,6 +302,18 @@ impl Ledger for AskedTwice {
         limit: usize,
     ) -> Result<Vec<LedgerEntry>, StoreError> {
         self.0.receipts(tenant, filter, cursor, limit).await
+    }
+
+    async fn note(&self, tenant: &TenantId, name: &NoteName) -> Result<Option<String>, StoreError> {
+        self.0.note(tenant, name).await
+    }
+
+    async fn notes(
+        &self,
+        tenant: &TenantId,
+        kind: NoteKind,
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        self.0.notes(tenant, kind).await
     }
 
     async fn check(&self) -> Result<Vec<String>, StoreError> {

@@ -248,7 +248,7 @@ fn refused(key: Option<&KeyRecord>, claim: &Claim, refusal: Refusal) -> ClaimSte
 }
 
 /// What a proposal that makes no attempt can say about attempts: how many there were.
-fn seen(key: Option<&KeyRecord>) -> AttemptMark {
+pub(super) fn seen(key: Option<&KeyRecord>) -> AttemptMark {
     match key {
         None => AttemptMark::none(),
         Some(key) => AttemptMark {

@@ -96,6 +96,8 @@ BEGIN
                 WHERE e.tenant = i.tenant AND e.entity_key = i.entity) IS NOT FALSE
                 THEN 'refused'
               ELSE 'slow' END
+            -- Whether a pause stops this one is not for here to know.
+            WHEN EXISTS (SELECT FROM operators.pause p WHERE p.tenant = i.tenant) THEN 'slow'
             WHEN k.phase IS NULL THEN 'new'
             ELSE 'again' END AS verdict
         FROM item i LEFT JOIN LATERAL (

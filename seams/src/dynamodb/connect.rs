@@ -16,6 +16,7 @@ use operators_kernel::StoreError;
 
 use super::fields::{Fields, number};
 use super::item::Address;
+use super::notes::Unpaused;
 use super::observer::{Observer, REQUEST_MAX};
 use super::place::Place;
 use super::request::Table;
@@ -52,6 +53,7 @@ impl DynamoStore {
             shared: Arc::new(Shared {
                 table,
                 trail: Trail::default(),
+                unpaused: Unpaused::default(),
                 turns: Turns::default(),
                 lost: false.into(),
             }),

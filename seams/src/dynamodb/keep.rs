@@ -31,7 +31,11 @@ impl Shared {
             return Ok(Kept::Again);
         }
         let receipts = page.changes.receipts;
-        let writes = self.writes(sheet, key.as_ref(), entity.as_ref())?;
+        let mut writes = self.writes(sheet, key.as_ref(), entity.as_ref())?;
+        for (tenant, note) in &page.changes.notes {
+            let before = sheet.notes.get(&note.name).cloned().unwrap_or_default();
+            writes.push(before.write(tenant, note));
+        }
         if writes.is_empty() {
             let appended = self.trail.append(&self.table, &sheet.tenant, receipts);
             appended.await?;
@@ -50,6 +54,7 @@ impl Shared {
             Written::Refused(refused) => {
                 let mut refused = refused.into_iter();
                 sheet.is_fact = false;
+                sheet.notes.clear();
                 if key.is_some()
                     && let Some(InTheWay::Item(found)) = refused.next()
                 {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::TimeToLiveStatus;
-use operators_kernel::life::KeyRecord;
+use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
 use operators_kernel::{
     Cursor, EntityKey, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt,
     ReceiptFilter, StoreError, StoreTime, TenantId,
@@ -79,6 +79,18 @@ impl Ledger for DynamoStore {
         self.shared
             .entries(tenant, filter, cursor, limit, last.last_number())
             .await
+    }
+
+    async fn note(&self, tenant: &TenantId, name: &NoteName) -> Result<Option<String>, StoreError> {
+        Ok(self.shared.note(tenant, name).await?.body)
+    }
+
+    async fn notes(
+        &self,
+        tenant: &TenantId,
+        kind: NoteKind,
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        self.shared.notes(tenant, kind).await
     }
 
     async fn check(&self) -> Result<Vec<String>, StoreError> {

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use operators_kernel::life::Phase;
+use operators_kernel::life::{NoteName, Phase};
 use operators_kernel::{
     EntityKey, IdempotencyKey, Receipt, SessionId, StoreError, StoreTime, TenantId, Ticket,
 };
@@ -16,6 +16,7 @@ use super::Shared;
 use super::entity_item::EntityItem;
 use super::item::{Address, Item, read_receipt};
 use super::key_item::KeyItem;
+use super::notes::NoteItem;
 use crate::book::BookError;
 use crate::page::{Page, SessionRecord, Want};
 
@@ -32,6 +33,8 @@ pub(super) struct Sheet {
     buried: HashSet<SessionId>,
     /// Receipts that were asked for.
     receipts: HashMap<String, Option<Receipt>>,
+    /// Notes that were asked for.
+    pub(super) notes: HashMap<NoteName, NoteItem>,
     /// A session whose death is being recorded on this very key.
     pub(super) dying: Option<SessionId>,
     /// Whether the records are read, not believed.
@@ -66,6 +69,7 @@ impl Sheet {
             sessions: HashMap::new(),
             buried: HashSet::new(),
             receipts: HashMap::new(),
+            notes: HashMap::new(),
             dying: None,
             is_fact: false,
             landing_until: StoreTime(i64::MIN),
@@ -141,6 +145,12 @@ impl Shared {
             page.load_session(session, None);
             page.load_intents(session, vec![key.clone()]);
         }
+        if self.unpaused.may_begin(&sheet.tenant, page.now) {
+            page.load_note(sheet.tenant.clone(), NoteName::pause(), None);
+        }
+        for (name, note) in &sheet.notes {
+            page.load_note(sheet.tenant.clone(), name.clone(), note.body.clone());
+        }
         for (receipt_id, receipt) in &sheet.receipts {
             page.load_receipt(receipt_id.clone(), receipt.clone());
         }
@@ -161,17 +171,7 @@ impl Shared {
             let want = match work(&mut page) {
                 Ok(answer) => return Ok((page, answer)),
                 Err(BookError::Records(want)) => want,
-                Err(BookError::SessionDead(session)) => {
-                    return Err(StoreError::SessionDead {
-                        store: self.table.place.clone(),
-                        session,
-                    });
-                }
-                Err(BookError::KeyMissing(key)) => {
-                    return Err(self.table.unusable(format!(
-                        "key `{key}` was claimed but its item is gone; items were deleted by hand"
-                    )));
-                }
+                Err(error) => return Err(self.sort(error)),
             };
             match want {
                 Want::Session(session) => {
@@ -195,12 +195,28 @@ impl Shared {
                     let receipt = receipt.map_err(|problem| self.table.unusable(problem))?;
                     sheet.receipts.insert(receipt_id, receipt);
                 }
-                other => {
-                    return Err(self
-                        .table
-                        .unusable(format!("a record is missing: {other:?}")));
+                Want::Note(name) => {
+                    let note = self.note(&sheet.tenant, &name).await?;
+                    sheet.notes.insert(name, note);
                 }
+                other => return Err(self.sort(BookError::Records(other))),
             }
+        }
+    }
+
+    pub(super) fn sort(&self, error: BookError<Want>) -> StoreError {
+        match error {
+            BookError::Records(want) => self
+                .table
+                .unusable(format!("a record is missing: {want:?}")),
+            BookError::SessionDead(session) => StoreError::SessionDead {
+                store: self.table.place.clone(),
+                session,
+            },
+            BookError::KeyMissing(key) => self.table.unusable(format!(
+                "key `{key}` was claimed but its item is gone; items were deleted by hand"
+            )),
+            BookError::Note(error) => self.table.unusable(error.to_string()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Looking: what people and auditors ask of the database, always on its primary.
 
 use async_trait::async_trait;
-use operators_kernel::life::KeyRecord;
+use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
 use operators_kernel::{
     Cursor, EntityKey, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt,
     ReceiptFilter, StoreError, StoreTime, TenantId,
@@ -140,6 +140,23 @@ pub(super) async fn find_receipt(
     found.map(|body| from_json("a receipt", body)).transpose()
 }
 
+/// The notes of a kind, by name, with what they say; only one if it is named.
+async fn notes(
+    lines: &Arc<Lines>,
+    tenant: &TenantId,
+    kind: NoteKind,
+    name: Option<&str>,
+) -> Result<Vec<(String, String)>, Trouble> {
+    let statement = Call::of("jottings")
+        .text(tenant.as_str())
+        .text(kind.as_str())
+        .text_or_null(name)
+        .finish()?;
+    let rows = lines.run(statement).await?;
+    let read = |row: &sqlx::postgres::PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
+    rows.iter().map(read).collect()
+}
+
 async fn check(lines: &Arc<Lines>) -> Result<Vec<String>, Trouble> {
     let settings = "SELECT format('the server runs with `%s = off`: a crash can damage it', name) \
          FROM pg_settings WHERE name IN ('full_page_writes', 'fsync') AND setting = 'off'";
@@ -204,6 +221,24 @@ impl Ledger for PgStore {
     ) -> Result<Vec<LedgerEntry>, StoreError> {
         let (tenant, filter) = (tenant.clone(), filter.clone());
         self.owned(|lines| async move { receipts(&lines, &tenant, &filter, cursor, limit).await })
+            .await
+    }
+
+    async fn note(&self, tenant: &TenantId, name: &NoteName) -> Result<Option<String>, StoreError> {
+        let (tenant, name) = (tenant.clone(), name.clone());
+        let found = self
+            .owned(|lines| async move { notes(&lines, &tenant, name.kind, Some(&name.name)).await })
+            .await?;
+        Ok(found.into_iter().next().map(|(_, body)| body))
+    }
+
+    async fn notes(
+        &self,
+        tenant: &TenantId,
+        kind: NoteKind,
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        let tenant = tenant.clone();
+        self.owned(|lines| async move { notes(&lines, &tenant, kind, None).await })
             .await
     }
 

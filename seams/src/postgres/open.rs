@@ -14,6 +14,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0002_claim_and_settle.sql"),
     include_str!("../../migrations/postgres/0003_pages.sql"),
     include_str!("../../migrations/postgres/0004_ledger.sql"),
+    include_str!("../../migrations/postgres/0005_notes.sql"),
 ];
 
 /// The oldest server the functions were tried on.

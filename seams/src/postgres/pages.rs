@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use operators_kernel::life::{self, NoteName};
 use operators_kernel::{
-    Claim, ClaimAnswer, EntityKey, Forget, ForgetAnswer, IdempotencyKey, Resolution, ResolveAnswer,
-    SessionId, SettleAnswer, Settlement, TenantId, Ticket,
+    Claim, ClaimAnswer, Directive, DirectiveAnswer, EntityKey, Forget, ForgetAnswer,
+    IdempotencyKey, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, TenantId,
+    Ticket,
 };
 
 use super::ledger::find_receipt;
 use super::lines::{Line, Lines, Tries};
-use super::rows::{Loaded, Written};
+use super::rows::{Loaded, NoteRow, Written, to_json};
 use super::text::Call;
 use super::trouble::Trouble;
 use crate::book::{self, Asker, BookError};
@@ -23,7 +25,7 @@ const BURIALS_MAX: u32 = 64;
 const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '3s'";
 
 /// The records a decision is about.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Around<'a> {
     tenant: &'a TenantId,
     /// The entity; the key's own if there is none.
@@ -37,6 +39,8 @@ struct Around<'a> {
     asker: Option<&'a str>,
     /// It was asked before: it may have its receipt already.
     asked_before: bool,
+    /// The notes it needs.
+    notes: Vec<NoteName>,
 }
 
 /// Why a session is declared dead.
@@ -61,6 +65,7 @@ pub(super) async fn claim(
         ticket: claim.ticket,
         asker: Some(&claim.proposal.receipt_id),
         asked_before: claim.asked_before,
+        notes: life::wanted(claim),
     };
     decide(lines, around, |page, place| {
         let mut claim = claim.clone();
@@ -84,6 +89,7 @@ pub(super) async fn pass(
         ticket: asker.place,
         asker: Some(asker.name),
         asked_before: false,
+        notes: Vec::new(),
     };
     decide(lines, around, |page, _| {
         book::pass(page, tenant, entity, asker)
@@ -134,7 +140,47 @@ fn around_key<'a>(tenant: &'a TenantId, key: &'a IdempotencyKey) -> Around<'a> {
         ticket: None,
         asker: None,
         asked_before: false,
+        notes: Vec::new(),
     }
+}
+
+/// Does what a person orders, in a transaction of its own.
+pub(super) async fn direct(
+    lines: &Arc<Lines>,
+    tenant: &TenantId,
+    directive: &Directive,
+) -> Result<DirectiveAnswer, Trouble> {
+    let mut tries = Tries::new();
+    loop {
+        let mut line = lines.take().await?;
+        match direct_on(&mut line, lines, tenant, directive).await {
+            Ok(answer) => {
+                line.give_back();
+                return Ok(answer);
+            }
+            Err(trouble) => tries.consider(trouble, &line).await?,
+        }
+    }
+}
+
+async fn direct_on(
+    line: &mut Line,
+    lines: &Lines,
+    tenant: &TenantId,
+    directive: &Directive,
+) -> Result<DirectiveAnswer, Trouble> {
+    let name = directive.note_name();
+    let statement = Call::of("desk")
+        .text(&lines.last_acked())
+        .text(tenant.as_str())
+        .text(&to_json(&[NoteRow::wanted(&name)])?)
+        .finish()?;
+    let loaded = Loaded::read(&line.rows(format!("{BEGIN}; {statement}")).await?)?;
+    let mut page = Page::part(loaded.now, loaded.stamp());
+    page.load_note(tenant.clone(), name.clone(), loaded.note(&name));
+    let answer = book::direct(&mut page, tenant, directive).map_err(sorted)?;
+    write(line, lines, &Written::of(&mut page)?).await?;
+    Ok(answer)
 }
 
 /// Runs one decision in a transaction of its own. Sessions found dead on the way are buried in
@@ -148,7 +194,7 @@ async fn decide<T>(
     let mut burials = 0;
     loop {
         let mut line = lines.take().await?;
-        match decide_on(&mut line, lines, around, &decision).await {
+        match decide_on(&mut line, lines, &around, &decision).await {
             Ok(Decided::Done(answer)) => {
                 line.give_back();
                 return Ok(answer);
@@ -178,7 +224,7 @@ enum Decided<T> {
 async fn decide_on<T>(
     line: &mut Line,
     lines: &Lines,
-    around: Around<'_>,
+    around: &Around<'_>,
     decision: impl Fn(&mut Page, Option<Ticket>) -> Result<T, BookError<Want>>,
 ) -> Result<Decided<T>, Trouble> {
     let loaded = load(line, lines, around).await?;
@@ -195,19 +241,23 @@ async fn decide_on<T>(
             Ok(Decided::Done(answer))
         }
         Err(BookError::Records(Want::Intents(session))) => Ok(Decided::InTheWay(session)),
-        Err(BookError::Records(want)) => {
-            let problem = format!("a record is missing: {want:?}");
-            Err(Trouble::Unusable(problem))
-        }
-        Err(BookError::SessionDead(session)) => Err(Trouble::SessionDead(session)),
-        Err(BookError::KeyMissing(key)) => Err(Trouble::Unusable(format!(
-            "key `{key}` was claimed but its row is gone; rows were deleted by hand, or the store \
-             was rolled back"
-        ))),
+        Err(error) => Err(sorted(error)),
     }
 }
 
-async fn load(line: &mut Line, lines: &Lines, around: Around<'_>) -> Result<Loaded, Trouble> {
+fn sorted(error: BookError<Want>) -> Trouble {
+    match error {
+        BookError::Records(want) => Trouble::Unusable(format!("a record is missing: {want:?}")),
+        BookError::SessionDead(session) => Trouble::SessionDead(session),
+        BookError::KeyMissing(key) => Trouble::Unusable(format!(
+            "key `{key}` was claimed but its row is gone; rows were deleted by hand, or the store \
+             was rolled back"
+        )),
+        BookError::Note(error) => Trouble::Unusable(error.to_string()),
+    }
+}
+
+async fn load(line: &mut Line, lines: &Lines, around: &Around<'_>) -> Result<Loaded, Trouble> {
     let session = around.session.map(|session| signed(session.0));
     let statement = Call::of("page")
         .text(&lines.last_acked())
@@ -218,13 +268,25 @@ async fn load(line: &mut Line, lines: &Lines, around: Around<'_>) -> Result<Load
         .number_or_null(around.ticket.map(|ticket| signed(ticket.0)))
         .text_or_null(around.asker)
         .finish()?;
-    let rows = line.rows(format!("{BEGIN}; {statement}")).await?;
-    Loaded::read(&rows)
+    let mut message = format!("{BEGIN}; {statement}");
+    if !around.notes.is_empty() {
+        let wanted: Vec<NoteRow> = around.notes.iter().map(NoteRow::wanted).collect();
+        let notes = Call::of("notes")
+            .text(around.tenant.as_str())
+            .text(&to_json(&wanted)?)
+            .finish()?;
+        message.push_str("; ");
+        message.push_str(&notes);
+    }
+    Loaded::read(&line.rows(message).await?)
 }
 
-fn page_of(loaded: Loaded, around: Around<'_>) -> Page {
+fn page_of(loaded: Loaded, around: &Around<'_>) -> Page {
     let mut page = Page::part(loaded.now, loaded.stamp());
     let tenant = around.tenant.clone();
+    for name in &around.notes {
+        page.load_note(tenant.clone(), name.clone(), loaded.note(name));
+    }
     if let Some(key) = around.key {
         let found = loaded.keys.into_iter().next();
         page.load_key((tenant.clone(), key.clone()), found);
@@ -258,8 +320,13 @@ async fn write(line: &mut Line, lines: &Lines, written: &Written) -> Result<(), 
         line.rows("COMMIT".to_owned()).await?;
         return Ok(());
     }
-    let statement = Call::of("write").text(&written.to_json()?).finish()?;
-    line.rows(format!("{statement}; COMMIT")).await?;
+    let changes = written.to_json()?;
+    let mut message = Call::of("write").text(&changes).finish()?;
+    if written.has_notes() {
+        message.push_str("; ");
+        message.push_str(&Call::of("write_notes").text(&changes).finish()?);
+    }
+    line.rows(format!("{message}; COMMIT")).await?;
     if let Some(receipt_id) = written.last_receipt() {
         lines.note_acked(receipt_id);
     }

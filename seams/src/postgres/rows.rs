@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use operators_kernel::life::{EntityRecord, KeyRecord, Phase};
+use operators_kernel::life::{EntityRecord, KeyRecord, NoteName, Phase};
 use operators_kernel::{
     EntityKey, Fence, Fingerprint, IdempotencyKey, Receipt, SessionId, StoreTime, TenantId, Ticket,
     Timestamp, json,
@@ -162,6 +162,27 @@ struct ReceiptRow {
     body: String,
 }
 
+/// A row of `operators.note`, or of `operators.pause` in its shape.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct NoteRow {
+    tenant: Option<String>,
+    kind: String,
+    name: String,
+    body: Option<String>,
+}
+
+impl NoteRow {
+    /// A note that is asked for.
+    pub(super) fn wanted(name: &NoteName) -> Self {
+        Self {
+            tenant: None,
+            kind: name.kind.as_str().to_owned(),
+            name: name.name.clone(),
+            body: None,
+        }
+    }
+}
+
 /// What the server handed over, under its locks.
 #[derive(Debug)]
 pub(super) struct Loaded {
@@ -174,6 +195,8 @@ pub(super) struct Loaded {
     pub(super) ticket: Option<Ticket>,
     /// The place this very proposal has in the queue already.
     pub(super) place: Option<Ticket>,
+    /// What the notes say that were asked for, by kind and name.
+    notes: HashMap<(String, String), Option<String>>,
 }
 
 impl Loaded {
@@ -187,6 +210,7 @@ impl Loaded {
             queue: Queue::new(),
             ticket: None,
             place: None,
+            notes: HashMap::new(),
         };
         for row in rows {
             let (kind, doc): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
@@ -220,10 +244,20 @@ impl Loaded {
                 }
                 "ticket" => loaded.ticket = Some(Ticket(from_json("a ticket", doc)?)),
                 "place" => loaded.place = Some(Ticket(from_json("a place", doc)?)),
+                "note" => {
+                    let row: NoteRow = from_json("a note", doc)?;
+                    loaded.notes.insert((row.kind, row.name), row.body);
+                }
                 other => return Err(Trouble::meaning("a page", other)),
             }
         }
         Ok(loaded)
+    }
+
+    /// What a note says that was asked for.
+    pub(super) fn note(&self, name: &NoteName) -> Option<String> {
+        let name = (name.kind.as_str().to_owned(), name.name.clone());
+        self.notes.get(&name).cloned().flatten()
     }
 
     /// The server's clock as people read it.
@@ -241,6 +275,7 @@ pub(super) struct Written {
     waiters_added: Vec<WaiterRow>,
     waiters_removed: Vec<WaiterRow>,
     buried: Vec<u64>,
+    notes: Vec<NoteRow>,
 }
 
 impl Written {
@@ -281,6 +316,13 @@ impl Written {
         for receipt in &changes.receipts {
             written.receipts.push(receipt_row(receipt)?);
         }
+        for (tenant, note) in changes.notes {
+            written.notes.push(NoteRow {
+                tenant: Some(tenant.as_str().to_owned()),
+                body: note.body,
+                ..NoteRow::wanted(&note.name)
+            });
+        }
         written.buried = changes.buried.iter().map(|session| session.0).collect();
         Ok(written)
     }
@@ -290,6 +332,11 @@ impl Written {
             && self.entities.is_empty()
             && self.receipts.is_empty()
             && self.buried.is_empty()
+            && self.notes.is_empty()
+    }
+
+    pub(super) fn has_notes(&self) -> bool {
+        !self.notes.is_empty()
     }
 
     /// Takes a turn away that its holder left without an intent.

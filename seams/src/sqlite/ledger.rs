@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use async_trait::async_trait;
-use operators_kernel::life::KeyRecord;
+use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
 use operators_kernel::{
     Cursor, EntityKey, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt,
     ReceiptFilter, StoreError, StoreTime, TenantId,
@@ -143,6 +143,30 @@ impl Ledger for SqliteStore {
         let (tenant, filter) = (tenant.clone(), filter.clone());
         self.look(move |connection| find_receipts(connection, &tenant, &filter, cursor, limit))
             .await
+    }
+
+    async fn note(&self, tenant: &TenantId, name: &NoteName) -> Result<Option<String>, StoreError> {
+        let (tenant, name) = (tenant.clone(), name.clone());
+        self.look(move |connection| records::find_note(connection, &tenant, &name))
+            .await
+    }
+
+    async fn notes(
+        &self,
+        tenant: &TenantId,
+        kind: NoteKind,
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        let tenant = tenant.clone();
+        self.look(move |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT name, body FROM note WHERE tenant = ?1 AND kind = ?2 ORDER BY name",
+            )?;
+            let found = statement.query_map((tenant.as_str(), kind.as_str()), |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?;
+            Ok(found.collect::<rusqlite::Result<_>>()?)
+        })
+        .await
     }
 
     async fn check(&self) -> Result<Vec<String>, StoreError> {

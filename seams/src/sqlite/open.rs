@@ -18,6 +18,7 @@ const SQLITE_VERSION_MIN: i32 = 3_051_003;
 const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0001_first.sql"),
     include_str!("../../migrations/sqlite/0002_askers.sql"),
+    include_str!("../../migrations/sqlite/0003_notes.sql"),
 ];
 
 /// How long to wait for another process's transaction: they take milliseconds, so this means that

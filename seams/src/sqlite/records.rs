@@ -3,11 +3,11 @@
 use std::io;
 use std::sync::LazyLock;
 
-use operators_kernel::life::{EntityRecord, KeyRecord, Phase};
+use operators_kernel::life::{EntityRecord, KeyRecord, NoteName, Phase};
 use operators_kernel::{
     EntityKey, Fence, Fingerprint, IdempotencyKey, SessionId, StoreTime, TenantId,
 };
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, OptionalExtension, Row};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -86,6 +86,18 @@ pub(super) fn find_entity(
         doubt: doubt.map(|key| parse_key(&key)).transpose()?,
         landing_until: StoreTime(row.get(4)?),
     })
+}
+
+/// What a note says, looked up on any connection.
+pub(super) fn find_note(
+    connection: &Connection,
+    tenant: &TenantId,
+    name: &NoteName,
+) -> Result<Option<String>, RowError> {
+    let mut statement = connection
+        .prepare_cached("SELECT body FROM note WHERE tenant = ?1 AND kind = ?2 AND name = ?3")?;
+    let params = (tenant.as_str(), name.kind.as_str(), &name.name);
+    Ok(statement.query_row(params, |row| row.get(0)).optional()?)
 }
 
 /// Reads a row of [`KEY_COLUMNS`].

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use operators_kernel::life::{EntityRecord, KeyRecord};
+use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName};
 use operators_kernel::{
     EntityKey, IdempotencyKey, Receipt, RedactionKey, SessionId, StoreTime, TenantId, Ticket,
     Timestamp, json,
@@ -15,8 +15,8 @@ use rusqlite::{Connection, OptionalExtension, Params};
 use super::alive::SignsOfLife;
 use super::proposals::Proposals;
 use super::records::{
-    KEY_COLUMNS, RowError, find_entity, find_key, from_json, key_from_row, meaning, signed,
-    store_time, to_json, unsigned,
+    KEY_COLUMNS, RowError, find_entity, find_key, find_note, from_json, key_from_row, meaning,
+    signed, store_time, to_json, unsigned,
 };
 use crate::book::{Book, Change, Waiter};
 
@@ -243,6 +243,25 @@ impl Book for Rows<'_> {
         let find = "SELECT body FROM receipt WHERE receipt_id = ?1";
         let body: Option<String> = self.value(find, [receipt_id])?;
         body.map(|body| from_json("a receipt", &body)).transpose()
+    }
+
+    fn note(&mut self, tenant: &TenantId, name: &NoteName) -> Result<Option<String>, RowError> {
+        find_note(self.connection, tenant, name)
+    }
+
+    fn put_note(&mut self, tenant: &TenantId, note: Note) -> Result<(), RowError> {
+        let (kind, name) = (note.name.kind.as_str(), note.name.name);
+        match note.body {
+            Some(body) => self.execute(
+                "INSERT INTO note (tenant, kind, name, body) VALUES (?1, ?2, ?3, ?4) \
+                 ON CONFLICT (tenant, kind, name) DO UPDATE SET body = ?4",
+                (tenant.as_str(), kind, name, body),
+            ),
+            None => self.execute(
+                "DELETE FROM note WHERE tenant = ?1 AND kind = ?2 AND name = ?3",
+                (tenant.as_str(), kind, name),
+            ),
+        }
     }
 
     fn first_waiter(

@@ -308,6 +308,7 @@ fn sort(path: &Path, error: BookError<RowError>) -> StoreError {
         BookError::KeyMissing(key) => unusable(format!(
             "key `{key}` was claimed but its row is gone; rows were deleted by hand"
         )),
+        BookError::Note(error) => unusable(error.to_string()),
         BookError::Records(RowError::Sql(error)) => sorted(path, &error),
         BookError::Records(RowError::Alive(error)) => StoreError::Unavailable {
             store: describe(path),

@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use operators_kernel::life::KeyRecord;
+use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
 use operators_kernel::{
-    Beat, Claim, ClaimAnswer, Cursor, DurableExec, EntityKey, Forget, ForgetAnswer, Glimpse,
-    IdempotencyKey, Ledger, LedgerEntry, Receipt, ReceiptFilter, RedactionKey, Resolution,
-    ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, StoreTime, TenantId, Ticket,
+    Beat, Claim, ClaimAnswer, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
+    ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, Receipt, ReceiptFilter,
+    RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError,
+    StoreTime, TenantId, Ticket,
 };
 use tokio::sync::Semaphore;
 
@@ -42,6 +43,8 @@ pub enum Op {
     Resolve,
     /// `forget`.
     Forget,
+    /// `direct`.
+    Direct,
     /// `redaction_key`.
     RedactionKey,
     /// Any call of the reading half.
@@ -311,6 +314,15 @@ impl DurableExec for FaultyExec {
             .await
     }
 
+    async fn direct(
+        &self,
+        tenant: &TenantId,
+        directive: Directive,
+    ) -> Result<DirectiveAnswer, StoreError> {
+        self.with(Op::Direct, self.inner.direct(tenant, directive))
+            .await
+    }
+
     async fn redaction_key(&self, tenant: &TenantId) -> Result<RedactionKey, StoreError> {
         let key = self
             .with(Op::RedactionKey, self.inner.redaction_key(tenant))
@@ -357,6 +369,18 @@ impl Ledger for FaultyExec {
     ) -> Result<Vec<LedgerEntry>, StoreError> {
         self.with(Op::Look, self.inner.receipts(tenant, filter, cursor, limit))
             .await
+    }
+
+    async fn note(&self, tenant: &TenantId, name: &NoteName) -> Result<Option<String>, StoreError> {
+        self.with(Op::Look, self.inner.note(tenant, name)).await
+    }
+
+    async fn notes(
+        &self,
+        tenant: &TenantId,
+        kind: NoteKind,
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        self.with(Op::Look, self.inner.notes(tenant, kind)).await
     }
 
     async fn check(&self) -> Result<Vec<String>, StoreError> {

@@ -89,6 +89,8 @@ fn outcome_words(receipt: &Receipt) -> String {
     let outcome = receipt.outcome.map_or("-", ReceiptOutcome::as_str);
     match (receipt.kind, receipt.outcome, receipt.reason) {
         (ReceiptKind::Forget, ..) => "forgotten".to_owned(),
+        (ReceiptKind::Pause, ..) => "paused".to_owned(),
+        (ReceiptKind::Resume, ..) => "resumed".to_owned(),
         (ReceiptKind::Correction, ..) => format!("corrected: {outcome}"),
         (ReceiptKind::Proposal, Some(ReceiptOutcome::Refused), Some(reason)) => {
             format!("refused: {}", reason.as_str())
@@ -159,6 +161,8 @@ fn kind(kind: ReceiptKind) -> &'static str {
         ReceiptKind::Proposal => "proposal",
         ReceiptKind::Correction => "correction: what became known later",
         ReceiptKind::Forget => "forget: a key was opened for its next generation",
+        ReceiptKind::Pause => "pause: a person stopped an operator, or everything",
+        ReceiptKind::Resume => "resume: a person ended a pause",
     }
 }
 

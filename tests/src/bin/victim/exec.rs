@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use operators_kernel::life::KeyRecord;
+use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
 use operators_kernel::{
-    Beat, Claim, ClaimAnswer, Cursor, DurableExec, EntityKey, Forget, ForgetAnswer, Glimpse,
-    IdempotencyKey, Ledger, LedgerEntry, Receipt, ReceiptFilter, RedactionKey, Resolution,
-    ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, StoreTime, TenantId, Ticket,
+    Beat, Claim, ClaimAnswer, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
+    ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, Receipt, ReceiptFilter,
+    RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError,
+    StoreTime, TenantId, Ticket,
 };
 use operators_tests::history::{Line, QueuedAt};
 
@@ -160,6 +161,14 @@ impl DurableExec for CrashingExec {
         self.inner.forget(tenant, forget).await
     }
 
+    async fn direct(
+        &self,
+        tenant: &TenantId,
+        directive: Directive,
+    ) -> Result<DirectiveAnswer, StoreError> {
+        self.inner.direct(tenant, directive).await
+    }
+
     async fn redaction_key(&self, tenant: &TenantId) -> Result<RedactionKey, StoreError> {
         self.inner.redaction_key(tenant).await
     }
@@ -201,6 +210,18 @@ impl Ledger for CrashingExec {
         limit: usize,
     ) -> Result<Vec<LedgerEntry>, StoreError> {
         self.inner.receipts(tenant, filter, cursor, limit).await
+    }
+
+    async fn note(&self, tenant: &TenantId, name: &NoteName) -> Result<Option<String>, StoreError> {
+        self.inner.note(tenant, name).await
+    }
+
+    async fn notes(
+        &self,
+        tenant: &TenantId,
+        kind: NoteKind,
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        self.inner.notes(tenant, kind).await
     }
 
     async fn check(&self) -> Result<Vec<String>, StoreError> {

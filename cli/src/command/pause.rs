@@ -1,0 +1,106 @@
+//! `operators pause` and `operators resume`: the kill switch, for one operator or everything.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use operators_kernel::life::{NoteName, Pauses};
+use operators_kernel::{
+    Directive, DirectiveAnswer, DurableExec, IdKind, OperatorName, Order, TenantId,
+};
+
+use crate::args::PauseArgs;
+use crate::compose;
+use crate::config::StoreUrl;
+use crate::exit::Exit;
+use crate::output::{data, next, note, shown};
+use crate::project::Project;
+use crate::words::moment;
+
+pub(crate) async fn pause(args: &PauseArgs, project: Option<&Path>) -> Result<Exit> {
+    let project = Project::open(project)?;
+    if let Some(name) = &args.operator
+        && !project.config.operators.contains_key(name)
+    {
+        // A name that nobody has would stop nothing, and look as if it did.
+        bail!("no operator `{name}` in this project; nothing was paused");
+    }
+    let (tenant, answer, _) = direct(args, &project, Order::Pause).await?;
+    let what = target(args.operator.as_ref());
+    match answer {
+        DirectiveAnswer::PausedBefore(halt) => note(&format!(
+            "{what} was paused already, by {} at {}",
+            shown(&halt.by),
+            moment(halt.at)
+        )),
+        DirectiveAnswer::Done | DirectiveAnswer::NotPaused => note(&format!(
+            "nothing new is sent for tenant `{}`, by any process that shares this store; what was \
+             claimed before goes on to its end",
+            shown(&tenant)
+        )),
+    }
+    data(&format!("paused: {what}"))?;
+    let resume = match &args.operator {
+        None => "resume".to_owned(),
+        Some(name) => format!("resume --operator {name}"),
+    };
+    next(&project.command(&resume, &args.whose), "to let it go on");
+    Ok(Exit::Ok)
+}
+
+pub(crate) async fn resume(args: &PauseArgs, project: Option<&Path>) -> Result<Exit> {
+    let project = Project::open(project)?;
+    let (tenant, answer, store) = direct(args, &project, Order::Resume).await?;
+    let what = target(args.operator.as_ref());
+    let left = store.note(&tenant, &NoteName::pause()).await?;
+    let left = Pauses::read(left.as_deref())?;
+    match answer {
+        DirectiveAnswer::Done => data(&format!("resumed: {what}"))?,
+        DirectiveAnswer::NotPaused | DirectiveAnswer::PausedBefore(_) => {
+            note(&format!("{what} was not paused"));
+        }
+    }
+    let everything = left.everything.as_ref().map(|halt| (None, halt));
+    let operators = left.operators.iter().map(|(name, halt)| (Some(name), halt));
+    for (name, halt) in everything.into_iter().chain(operators) {
+        note(&format!(
+            "still paused: {}, by {} at {}",
+            target(name),
+            shown(&halt.by),
+            moment(halt.at)
+        ));
+    }
+    Ok(match answer {
+        DirectiveAnswer::Done => Exit::Ok,
+        DirectiveAnswer::NotPaused | DirectiveAnswer::PausedBefore(_) => Exit::Refused,
+    })
+}
+
+async fn direct(
+    args: &PauseArgs,
+    project: &Project,
+    order: impl Fn(Option<OperatorName>) -> Order,
+) -> Result<(TenantId, DirectiveAnswer, std::sync::Arc<dyn DurableExec>)> {
+    if project.config.store.url == StoreUrl::Memory {
+        bail!("the memory store ends with its process: there is nothing to pause");
+    }
+    let tenant = project.tenant(&args.whose)?;
+    let clock = compose::clock();
+    let store = compose::store(project, &clock).await?;
+    let directive = Directive {
+        order: order(args.operator.clone()),
+        by: args.person.clone(),
+        note: args.because.clone(),
+        receipt_id: clock.id(IdKind::Receipt),
+        at: clock.now(),
+    };
+    let answer = store.direct(&tenant, directive).await;
+    let answer = answer.context("whether it took effect is not known; ask again")?;
+    Ok((tenant, answer, store))
+}
+
+fn target(operator: Option<&OperatorName>) -> String {
+    match operator {
+        None => "everything".to_owned(),
+        Some(name) => format!("operator `{name}`"),
+    }
+}

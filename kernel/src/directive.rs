@@ -1,0 +1,135 @@
+//! What a person tells the store to do about what runs: the order, its answer, and its receipt.
+//!
+//! Owns the words of an order. What it does to what is remembered is in `life::controls`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::clock::Timestamp;
+use crate::key::{
+    ConnectorName, EntityKey, IdempotencyKey, IdentifierError, OperatorName, TenantId, ToolName,
+};
+use crate::life::NoteError;
+use crate::receipt::{AttemptMark, Proposal, Receipt, ReceiptAction, ReceiptKind};
+use crate::shared::Shared;
+use crate::trust::TrustDecision;
+
+/// The connector that stands in the receipts of what is no tool's: the executor itself.
+const OURSELVES: &str = "operators";
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Order {
+    /// Nothing of this operator, or nothing at all, is claimed from now on.
+    Pause(Option<OperatorName>),
+    /// The pause of this operator, or the one of everything, ends.
+    Resume(Option<OperatorName>),
+}
+
+/// An order, and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directive {
+    /// What is to be done.
+    pub order: Order,
+    /// Who orders it.
+    pub by: String,
+    /// Why, in words.
+    pub note: Option<String>,
+    /// The id of the receipt it leaves.
+    pub receipt_id: String,
+    /// The caller's clock, for the receipt.
+    pub at: Timestamp,
+}
+
+/// What became of an order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DirectiveAnswer {
+    /// It is so from now on, and the receipt is written.
+    Done,
+    /// It was so already, by this pause; nothing was written.
+    PausedBefore(Halt),
+    /// There was no such pause; nothing was written.
+    NotPaused,
+}
+
+/// A pause: who asked for it, when and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Halt {
+    /// Who paused.
+    pub by: String,
+    /// When, by that person's clock.
+    pub at: Timestamp,
+    /// Why, in words.
+    pub note: Option<String>,
+    /// The receipt of the pause.
+    pub receipt_id: String,
+}
+
+impl Directive {
+    pub(crate) fn halt(&self) -> Halt {
+        Halt {
+            by: self.by.clone(),
+            at: self.at,
+            note: self.note.clone(),
+            receipt_id: self.receipt_id.clone(),
+        }
+    }
+
+    /// The receipt of an order that is about no action: it names itself where an action would stand.
+    pub(crate) fn receipt(&self, tenant: &TenantId) -> Result<Receipt, NoteError> {
+        let invalid = |error: IdentifierError| NoteError::new("an order", &error);
+        let (kind, tool, operator) = match &self.order {
+            Order::Pause(operator) => (ReceiptKind::Pause, "pause", operator),
+            Order::Resume(operator) => (ReceiptKind::Resume, "resume", operator),
+        };
+        let name = operator.as_ref().map(OperatorName::as_str);
+        let args = Map::from_iter([("operator".to_owned(), name.map_or(Value::Null, Value::from))]);
+        let entity = name.map_or_else(|| "operators".to_owned(), |name| format!("operator:{name}"));
+        let proposal = Proposal {
+            receipt_id: self.receipt_id.clone(),
+            tenant_id: tenant.clone(),
+            reseller_id: None,
+            operator: operator.clone(),
+            run_id: self.receipt_id.clone(),
+            plan_id: self.receipt_id.clone(),
+            event_id: None,
+            correlation_id: self.receipt_id.clone(),
+            action: Shared::from(ReceiptAction {
+                connector: ConnectorName::parse(OURSELVES).map_err(invalid)?,
+                tool: ToolName::parse(tool).map_err(invalid)?,
+                args,
+            }),
+            value: None,
+            entity_key: EntityKey::parse(entity).map_err(invalid)?,
+            idempotency_key: IdempotencyKey::parse(self.receipt_id.as_str()).map_err(invalid)?,
+            revision: None,
+            source_id: None,
+            index_hash: None,
+            decision: TrustDecision::Allow,
+            rule: None,
+            policy: None,
+            note: None,
+            proposed_at: self.at,
+        };
+        Ok(self.signed(proposal.directed(kind, self.receipt_id.clone(), self.at)))
+    }
+
+    fn signed(&self, mut receipt: Receipt) -> Receipt {
+        receipt.approver = Some(self.by.clone());
+        receipt.note.clone_from(&self.note);
+        receipt
+    }
+}
+
+impl Proposal {
+    /// The receipt of an order that is about this proposal, or that stands where one would.
+    fn directed(&self, kind: ReceiptKind, receipt_id: String, at: Timestamp) -> Receipt {
+        let mut receipt = self.forgotten(receipt_id, &AttemptMark::none(), at);
+        receipt.kind = kind;
+        receipt.original_receipt_id = receipt
+            .original_receipt_id
+            .filter(|original| *original != receipt.receipt_id);
+        receipt
+    }
+}

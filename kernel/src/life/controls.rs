@@ -1,0 +1,258 @@
+//! What people say about a claim that everything else lets through.
+//!
+//! What is remembered for that are *notes*: small texts of a tenant that a store keeps by name,
+//! reads and writes in the same transaction as the claim, and does not understand. Only what is here
+//! does. A note that cannot be read stops the claim.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::action::{Reason, Refusal};
+use crate::directive::{Directive, DirectiveAnswer, Halt, Order};
+use crate::durable::Claim;
+use crate::key::{OperatorName, TenantId};
+use crate::life::KeyRecord;
+use crate::life::claim::seen;
+use crate::receipt::{Ending, Receipt};
+
+/// What a note is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NoteKind {
+    /// What is paused: one note for all of a tenant.
+    Pause,
+}
+
+impl NoteKind {
+    /// The word in stores.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+        }
+    }
+}
+
+/// Which note of a tenant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NoteName {
+    /// What it is about.
+    pub kind: NoteKind,
+    /// Which one of its kind: 1–512 bytes.
+    pub name: String,
+}
+
+impl NoteName {
+    /// The one note about what is paused.
+    pub fn pause() -> Self {
+        Self {
+            kind: NoteKind::Pause,
+            name: "all".to_owned(),
+        }
+    }
+}
+
+/// A note to write; without a text it is taken away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// Which one.
+    pub name: NoteName,
+    /// What it says from now on.
+    pub body: Option<String>,
+}
+
+/// A note, or an order, that says nothing that can be understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} cannot be understood: {problem}")]
+pub struct NoteError {
+    what: &'static str,
+    problem: String,
+}
+
+impl NoteError {
+    pub(crate) fn new(what: &'static str, problem: &impl ToString) -> Self {
+        Self {
+            what,
+            problem: problem.to_string(),
+        }
+    }
+}
+
+/// What is paused, of one tenant.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pauses {
+    /// The pause of everything.
+    pub everything: Option<Halt>,
+    /// The pauses of single operators.
+    pub operators: BTreeMap<OperatorName, Halt>,
+}
+
+impl Pauses {
+    /// Reads the note; without one, nothing is paused.
+    pub fn read(body: Option<&str>) -> Result<Self, NoteError> {
+        Ok(read("what is paused", body)?.unwrap_or_default())
+    }
+
+    fn place(&mut self, operator: Option<&OperatorName>) -> Option<Halt> {
+        match operator {
+            None => self.everything.take(),
+            Some(name) => self.operators.remove(name),
+        }
+    }
+
+    fn note(&self) -> Result<Note, NoteError> {
+        let is_empty = self.everything.is_none() && self.operators.is_empty();
+        Ok(Note {
+            name: NoteName::pause(),
+            body: (!is_empty).then(|| write(self)).transpose()?,
+        })
+    }
+
+    /// Why this claim is not granted, if a pause stops it.
+    pub fn stop(&self, claim: &Claim) -> Option<Refusal> {
+        let operator = claim.proposal.operator.as_ref();
+        let own = operator.and_then(|name| Some((name, self.operators.get(name)?)));
+        let (what, halt, option) = match (&self.everything, own) {
+            (Some(halt), _) => ("everything".to_owned(), halt, String::new()),
+            (None, Some((name, halt))) => (
+                format!("operator `{name}`"),
+                halt,
+                format!(" --operator {name}"),
+            ),
+            (None, None) => return None,
+        };
+        let (by, at) = (&halt.by, halt.at);
+        let why = halt.note.as_ref();
+        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+        let error = format!(
+            "{what} is paused by {by} since {at}{why}; `operators resume{option}` lets it go on"
+        );
+        Some(Refusal::new(Reason::Paused, error))
+    }
+}
+
+/// The notes that decide whether this claim, which everything else lets through, is granted.
+pub fn wanted(_claim: &Claim) -> Vec<NoteName> {
+    vec![NoteName::pause()]
+}
+
+/// What becomes of a grant.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Through {
+    /// It is granted; these notes are written with it.
+    Granted(Vec<Note>),
+    /// It is refused after all.
+    Held(Box<Hold>),
+}
+
+/// A refusal of what everything else lets through.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hold {
+    /// The receipt to write.
+    pub receipt: Receipt,
+    /// The answer.
+    pub refusal: Refusal,
+    /// The attempts the key has had.
+    pub attempt: u32,
+    /// The notes to write with the receipt.
+    pub notes: Vec<Note>,
+}
+
+impl Hold {
+    fn new(key: Option<&KeyRecord>, claim: &Claim, refusal: Refusal) -> Self {
+        let mark = seen(key);
+        let ending = Ending::Refused(&refusal);
+        Self {
+            receipt: claim.proposal.receipt(&mark, &ending, claim.at),
+            refusal,
+            attempt: mark.attempt,
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// Decides a claim that everything else lets through. `key` is the key as it was before, `found` what
+/// each of the [`wanted`] notes says.
+pub fn let_through(
+    key: Option<&KeyRecord>,
+    claim: &Claim,
+    found: &BTreeMap<NoteName, Option<String>>,
+) -> Result<Through, NoteError> {
+    let body = |name: &NoteName| found.get(name).and_then(Option::as_deref);
+    let pauses = Pauses::read(body(&NoteName::pause()))?;
+    if let Some(refusal) = pauses.stop(claim) {
+        return Ok(Through::Held(Box::new(Hold::new(key, claim, refusal))));
+    }
+    Ok(Through::Granted(Vec::new()))
+}
+
+/// What a store does about an order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DirectiveStep {
+    /// The note to write.
+    pub note: Option<Note>,
+    /// The receipt to write.
+    pub receipt: Option<Box<Receipt>>,
+    /// The answer.
+    pub answer: DirectiveAnswer,
+}
+
+impl Directive {
+    /// The note it is about.
+    pub fn note_name(&self) -> NoteName {
+        match &self.order {
+            Order::Pause(_) | Order::Resume(_) => NoteName::pause(),
+        }
+    }
+}
+
+/// Decides an order against what its note says.
+pub fn direct(
+    tenant: &TenantId,
+    directive: &Directive,
+    body: Option<&str>,
+) -> Result<DirectiveStep, NoteError> {
+    let unchanged = |answer| DirectiveStep {
+        note: None,
+        receipt: None,
+        answer,
+    };
+    let mut pauses = Pauses::read(body)?;
+    match &directive.order {
+        Order::Pause(operator) => {
+            let before = pauses.place(operator.as_ref());
+            // The same order again, its answer lost, is the same pause.
+            if let Some(halt) = before.filter(|halt| halt.receipt_id != directive.receipt_id) {
+                return Ok(unchanged(DirectiveAnswer::PausedBefore(halt)));
+            }
+            let halt = directive.halt();
+            match operator {
+                None => pauses.everything = Some(halt),
+                Some(name) => drop(pauses.operators.insert(name.clone(), halt)),
+            }
+        }
+        Order::Resume(operator) => {
+            if pauses.place(operator.as_ref()).is_none() {
+                return Ok(unchanged(DirectiveAnswer::NotPaused));
+            }
+        }
+    }
+    Ok(DirectiveStep {
+        note: Some(pauses.note()?),
+        receipt: Some(Box::new(directive.receipt(tenant)?)),
+        answer: DirectiveAnswer::Done,
+    })
+}
+
+fn read<T: DeserializeOwned>(
+    what: &'static str,
+    body: Option<&str>,
+) -> Result<Option<T>, NoteError> {
+    let read = body.map(serde_json::from_str).transpose();
+    read.map_err(|error| NoteError::new(what, &error))
+}
+
+fn write(value: &impl Serialize) -> Result<String, NoteError> {
+    serde_json::to_string(value).map_err(|error| NoteError::new("a note", &error))
+}

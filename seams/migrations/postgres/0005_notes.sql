@@ -1,0 +1,122 @@
+-- What people and limits say about claims: small texts that only the kernel understands.
+--
+-- What is paused has a table of its own. Whoever claims has looked at it and so holds its share lock
+-- until the claim is committed; whoever pauses takes the table for itself, and so waits for those
+-- claims: after a pause is acknowledged, none is granted that did not see it.
+CREATE TABLE operators.pause (
+  tenant text COLLATE "C" PRIMARY KEY,
+  body   text NOT NULL                             -- JSON
+);
+CREATE TABLE operators.note (
+  tenant text COLLATE "C" NOT NULL,
+  kind   text COLLATE "C" NOT NULL,
+  name   text COLLATE "C" NOT NULL,
+  body   text,                                     -- JSON; null until it says something
+  PRIMARY KEY (tenant, kind, name)
+) WITH (fillfactor = 70);
+
+DO $$
+DECLARE name text;
+BEGIN
+  FOREACH name IN ARRAY ARRAY['pause', 'note'] LOOP
+    EXECUTE format('ALTER TABLE operators.%I ENABLE ROW LEVEL SECURITY', name);
+    EXECUTE format('ALTER TABLE operators.%I FORCE ROW LEVEL SECURITY', name);
+    EXECUTE format('CREATE POLICY one_tenant ON operators.%I FOR SELECT
+      USING (tenant = current_setting(''operators.tenant'', true))', name);
+    EXECUTE format('CREATE POLICY store ON operators.%I TO CURRENT_USER
+      USING (current_setting(''operators.scope'', true) = ''store'')
+      WITH CHECK (current_setting(''operators.scope'', true) = ''store'')', name);
+  END LOOP;
+END $$;
+
+-- The notes that a decision needs, in the transaction of its page: what is paused as it is, the
+-- others locked, in the order of their names, so that no two wait for each other.
+CREATE FUNCTION operators.notes(whose text, wanted json) RETURNS TABLE (kind text, doc text)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+  one record;
+  found_body text;
+BEGIN
+  PERFORM set_config('operators.scope', 'store', true);
+  kind := 'note';
+  FOR one IN
+    SELECT w.kind AS which_kind, w.name AS which_name
+      FROM json_populate_recordset(NULL::operators.note, wanted) AS w ORDER BY 1, 2
+  LOOP
+    found_body := NULL;
+    IF one.which_kind = 'pause' THEN
+      SELECT p.body INTO found_body FROM operators.pause p WHERE p.tenant = whose;
+    ELSE
+      INSERT INTO operators.note (tenant, kind, name)
+        VALUES (whose, one.which_kind, one.which_name) ON CONFLICT DO NOTHING;
+      SELECT n.body INTO found_body FROM operators.note n
+        WHERE n.tenant = whose AND n.kind = one.which_kind AND n.name = one.which_name FOR UPDATE;
+    END IF;
+    doc := json_build_object('tenant', whose, 'kind', one.which_kind, 'name', one.which_name,
+      'body', found_body);
+    RETURN NEXT;
+  END LOOP;
+END $$;
+
+-- The same for an order, which begins its transaction with it.
+CREATE FUNCTION operators.desk(acked text, whose text, wanted json)
+RETURNS TABLE (kind text, doc text)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  PERFORM operators.enter(acked);
+  PERFORM set_config('lock_timeout', '5s', true);
+  IF EXISTS (SELECT FROM json_populate_recordset(NULL::operators.note, wanted) AS w
+      WHERE w.kind = 'pause') THEN
+    LOCK TABLE operators.pause IN ACCESS EXCLUSIVE MODE;
+  END IF;
+  RETURN QUERY
+    SELECT 'now', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint::text;
+  RETURN QUERY SELECT n.kind, n.doc FROM operators.notes(whose, wanted) AS n;
+END $$;
+
+-- Writes the notes among what was decided.
+CREATE FUNCTION operators.write_notes(changes json) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+  one operators.note;
+BEGIN
+  FOR one IN SELECT * FROM json_populate_recordset(NULL::operators.note, changes -> 'notes') LOOP
+    IF one.kind <> 'pause' THEN
+      INSERT INTO operators.note AS n (tenant, kind, name, body)
+        VALUES (one.tenant, one.kind, one.name, one.body)
+        ON CONFLICT (tenant, kind, name) DO UPDATE SET body = excluded.body;
+    ELSIF one.body IS NULL THEN
+      DELETE FROM operators.pause p WHERE p.tenant = one.tenant;
+    ELSE
+      INSERT INTO operators.pause AS p (tenant, body) VALUES (one.tenant, one.body)
+        ON CONFLICT (tenant) DO UPDATE SET body = excluded.body;
+    END IF;
+  END LOOP;
+END $$;
+
+-- Looking: one note, or all of a kind.
+CREATE FUNCTION operators.jottings(whose text, which_kind text, which_name text)
+RETURNS TABLE (name text, body text)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+AS $$
+BEGIN
+  PERFORM set_config('operators.scope', 'store', true);
+  IF which_kind = 'pause' THEN
+    RETURN QUERY SELECT 'all'::text, p.body FROM operators.pause p WHERE p.tenant = whose;
+    RETURN;
+  END IF;
+  RETURN QUERY SELECT n.name, n.body FROM operators.note n
+    WHERE n.tenant = whose AND n.kind = which_kind AND n.body IS NOT NULL
+      AND (which_name IS NULL OR n.name = which_name) ORDER BY 1;
+END $$;
