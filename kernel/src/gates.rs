@@ -114,7 +114,12 @@ impl Weighed {
                     reply.answer(Err(ExecError::Store(error)));
                     return self.reconcile(claim, reply).await;
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    reply.answer(Err(error));
+                    drop(self.place.take());
+                    kernel.give_place_back(&claim).await;
+                    return Err(ExecError::Abandoned);
+                }
             };
             // A session lost on the way means another receipt than was begun with.
             self.case.proposal = claim.proposal.clone();
@@ -132,7 +137,7 @@ impl Weighed {
                     let tenant = &claim.proposal.tenant_id;
                     let entity = &claim.proposal.entity_key;
                     if reply.is_caller_gone() {
-                        kernel.leave(tenant, entity, ticket).await;
+                        kernel.give_place_back(&claim).await;
                         return Err(ExecError::Abandoned);
                     }
                     kernel

@@ -220,6 +220,15 @@ impl Kernel {
 }
 
 impl Kernel {
+    /// Gives the place of a claim back, if it has one.
+    pub(crate) async fn give_place_back(&self, claim: &Claim) {
+        if let Some(ticket) = claim.ticket {
+            let proposal = &claim.proposal;
+            self.leave(&proposal.tenant_id, &proposal.entity_key, ticket)
+                .await;
+        }
+    }
+
     /// Gives a place in the store's queue back, however long it takes: nobody behind it moves while
     /// its session lives.
     pub(crate) async fn leave(&self, tenant: &TenantId, entity: &EntityKey, ticket: Ticket) {

@@ -99,7 +99,13 @@ impl Keyless {
                         reply.answer(Err(error.into()));
                     }
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    reply.answer(Err(error.into()));
+                    if let Some(place) = ticket {
+                        kernel.leave(tenant, entity, place).await;
+                    }
+                    return Err(ExecError::Abandoned);
+                }
             }
         }
     }

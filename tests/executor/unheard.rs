@@ -149,6 +149,26 @@ async fn a_place_that_came_too_late_holds_nobody_up() {
     assert_eq!(proposals(&world).await.len(), 4, "one each");
 }
 
+/// Rules 8.2 and 2.6: whoever waits and finds the store unusable is told, and waits no longer.
+#[tokio::test(start_paused = true)]
+async fn whoever_finds_the_store_unusable_leaves_the_queue() {
+    for (op, act) in [(Op::Claim, hold("e", "k2")), (Op::Pass, read("e", "r2"))] {
+        let (world, store, executor, other) = two_processes().await;
+        let first = held_inside(&other, &world, hold("e", "k1")).await;
+        store.next(op, [Fault::None, Fault::Unusable]);
+        let told = executor.run_action(&world.run(), act).await;
+        let error = told.expect_err("told");
+        assert!(
+            matches!(error, ExecError::Store(StoreError::Unusable { .. })),
+            "{op:?}: {error}"
+        );
+        world.connector.gate.add_permits(1);
+        assert!(first.await.expect("joins").expect("a result").ok);
+        assert!(soon(&other, &world, hold("e", "k3")).await.ok, "{op:?}");
+        assert_eq!(effects(&world), ["k1", "k3"], "{op:?}");
+    }
+}
+
 /// Rules 8.3 and 5.1: the answer "refused" is lost, and what stood against the action is gone by
 /// the next try. The result is what the receipt tells.
 #[tokio::test(start_paused = true)]
