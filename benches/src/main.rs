@@ -10,6 +10,7 @@ mod options;
 mod ours;
 mod peer;
 mod place;
+mod policy;
 mod rates;
 mod server;
 mod statements;
@@ -32,6 +33,7 @@ struct Report {
     growth: Vec<growth::Growth>,
     statements: Vec<statements::Statements>,
     once: Option<once::Once>,
+    policies: Option<policy::Policies>,
     targets: Vec<targets::Target>,
 }
 
@@ -58,6 +60,7 @@ async fn measure(options: &Options) -> Result<Report> {
         growth: Vec::new(),
         statements: Vec::new(),
         once: None,
+        policies: None,
         targets: Vec::new(),
     };
     if options.has_part(Part::Rates) {
@@ -68,6 +71,9 @@ async fn measure(options: &Options) -> Result<Report> {
     }
     if options.has_part(Part::Statements) && options.has_store(Store::Postgres) {
         report.statements = statements::count(&mut places).await?;
+    }
+    if options.has_part(Part::Policies) {
+        report.policies = Some(policy::measure(options).await?);
     }
     if options.has_part(Part::Once) {
         report.once = Some(once::measure(places.dir())?);

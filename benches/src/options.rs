@@ -78,6 +78,8 @@ pub(crate) enum Part {
     Growth,
     /// Statements per action, from the server's own log.
     Statements,
+    /// What one ruling costs as rules grow.
+    Policies,
     /// Wall time of `operators run --once` of one action.
     Once,
 }

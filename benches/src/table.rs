@@ -24,8 +24,26 @@ pub(crate) fn render(report: &Report) -> String {
     }
     text += &growth(report);
     text += &counts(report);
+    text += &policies(report);
     text += &targets(report);
     text
+}
+
+fn policies(report: &Report) -> String {
+    let Some(policies) = &report.policies else {
+        return String::new();
+    };
+    let row = |ruled: &crate::policy::Ruled| {
+        vec![
+            ruled.rules.to_string(),
+            ruled.matching.to_string(),
+            format!("{:.2}", ruled.micros),
+            format!("{:.2} ×", ruled.micros / policies.action_micros),
+        ]
+    };
+    let rows: Vec<Vec<String>> = policies.ruled.iter().map(row).collect();
+    let head = ["rules", "for the tool", "µs a ruling", "of a memory action"];
+    table("### rulings", &head, &rows)
 }
 
 fn table(title: &str, head: &[&str], rows: &[Vec<String>]) -> String {

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::Report;
 use crate::options::Store;
+use crate::policy::Policies;
 use crate::rates::{Rates, Who};
 
 /// Cost per action may differ by this much between the fewest keys and the most.
@@ -38,6 +39,26 @@ impl Target {
     }
 }
 
+/// A ruling of 100 rules is quick, and rules for other tools cost it nothing.
+fn rulings(policies: &Policies) -> Vec<Target> {
+    let mut found = Vec::new();
+    for ruled in policies.ruled.iter().filter(|ruled| ruled.rules == 100) {
+        let what = format!("a ruling of 100 rules, {} for the tool", ruled.matching);
+        found.push(Target::at_most(&what, 20.0, "µs", ruled.micros));
+        let what = format!("{what}, of the memory store's action");
+        let part = ruled.micros / policies.action_micros;
+        found.push(Target::at_most(&what, 1.0, "×", part));
+    }
+    if let (Some(few), Some(many)) = (
+        policies.ruled.first(),
+        policies.ruled.iter().max_by_key(|ruled| ruled.rules),
+    ) {
+        let what = "a ruling with 10,000 rules for other tools, of one without";
+        found.push(Target::at_most(what, 1.0 + FLAT, "×", many.micros / few.micros));
+    }
+    found
+}
+
 /// Every promise this run can say something about.
 pub(crate) fn judge(report: &Report) -> Vec<Target> {
     let mut found = Vec::new();
@@ -52,6 +73,9 @@ pub(crate) fn judge(report: &Report) -> Vec<Target> {
         found.push(Target::at_most(what, 2.0, "", count.per_new));
         let what = "statements for a batch of duplicates";
         found.push(Target::at_most(what, 1.0, "", count.per_duplicate));
+    }
+    if let Some(policies) = &report.policies {
+        found.extend(rulings(policies));
     }
     if let Some(once) = &report.once {
         let what = "`operators run --once` of one action, p50";

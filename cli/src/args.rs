@@ -41,6 +41,9 @@ pub(crate) enum Command {
     /// Look at a plan without running it
     #[command(subcommand)]
     Plan(PlanCommand),
+    /// What policies say, without running anything
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// The audit trail: one receipt per proposal
     #[command(subcommand)]
     Receipts(ReceiptsCommand),
@@ -108,6 +111,59 @@ pub(crate) enum PlanCommand {
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Load every policy file, and say where each is wrong
+    Check {
+        /// These files alone [default: all of the project]
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Print the problems as JSON lines
+        #[arg(long)]
+        json: bool,
+    },
+    /// What becomes of each action of a plan, by which rule, and what every constraint saw; invoke
+    /// nothing, look at no store
+    Eval(EvalArgs),
+    /// Which past decisions would go otherwise under the policies as they are now
+    Replay(ReplayArgs),
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct EvalArgs {
+    /// The plan; `-` reads it from stdin
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: PathBuf,
+    /// As this operator's plan [default: nobody's by name]
+    #[arg(long, value_name = "NAME", value_parser = |text: &str| OperatorName::parse(text))]
+    pub(crate) operator: Option<OperatorName>,
+    /// The event behind it, a JSON file with the ten fields of an envelope [default: as `run`'s]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) event: Option<PathBuf>,
+    /// Print one JSON array
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct ReplayArgs {
+    /// This folder's `.toml` files, or this file, in place of the project's policies
+    #[arg(long, value_name = "DIR")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Show what stays as it was, too
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print JSON lines
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 #[derive(Debug, Subcommand)]

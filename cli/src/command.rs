@@ -6,5 +6,6 @@ pub(crate) mod init;
 pub(crate) mod keys;
 pub(crate) mod pause;
 pub(crate) mod plan;
+pub(crate) mod policy;
 pub(crate) mod receipts;
 pub(crate) mod run;

@@ -1,13 +1,13 @@
 //! Puts the parts together: the one place that names a concrete store, connector and policy.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use operators_connectors::{EnvSecrets, Registry};
 use operators_kernel::{Clock, DurableExec, OperatorName, Seams, Settings};
-use operators_policies::{Layers, Policy, Reach, RuleSet};
+use operators_policies::{Layers, Policy, PolicyProblems, Reach, RuleSet};
 use operators_seams::{DynamoStore, MemoryStore, PgStore, SqliteStore, SystemClock};
 
 use crate::config::{StoreUrl, refusal};
@@ -136,30 +136,16 @@ pub(crate) fn trust(project: &Project) -> Result<Trust> {
 
 /// The same with other files for the project's own.
 pub(crate) fn trust_of(project: &Project, files: &[PathBuf]) -> Result<Trust> {
-    let schemas = |connector: &str, tool: &str| {
-        let mut connectors = project.config.connectors.iter();
-        let (_, connector) = connectors.find(|(name, _)| name.as_str() == connector)?;
-        let (_, tool) = connector
-            .tools
-            .iter()
-            .find(|(name, _)| name.as_str() == tool)?;
-        // One in a file of its own is checked when arguments come.
-        tool.args_schema
-            .as_ref()
-            .filter(|schema| schema.is_object())
-    };
     let read = |files: &[PathBuf]| -> Result<Vec<Policy>> {
-        let read = files.iter().map(|file| Policy::read_with(file, &schemas));
+        let read = files.iter().map(|file| policy(project, file));
         read.collect::<Result<Vec<_>, _>>()
+            .map_err(|problems| problems.first)
             .context("a policy does not load, so nothing runs")
     };
     let policies = read(files)?;
     let mut own = BTreeMap::new();
-    for (name, operator) in &project.config.operators {
-        if let Some(patterns) = &operator.policies {
-            let place = format!("operators.{name}.policies");
-            own.insert(name.clone(), read(&project.files(&place, patterns)?)?);
-        }
+    for (name, files) in own_files(project)? {
+        own.insert(name, read(&files)?);
     }
     let rules = RuleSet::layered(Layers {
         project: policies.clone(),
@@ -172,6 +158,37 @@ pub(crate) fn trust_of(project: &Project, files: &[PathBuf]) -> Result<Trust> {
         policies,
         own,
     })
+}
+
+/// One policy file, with everything that is wrong with it.
+pub(crate) fn policy(project: &Project, file: &Path) -> Result<Policy, PolicyProblems> {
+    Policy::read_whole(file, &|connector, tool| {
+        let mut connectors = project.config.connectors.iter();
+        let (_, connector) = connectors.find(|(name, _)| name.as_str() == connector)?;
+        let mut tools = connector.tools.iter();
+        let (_, tool) = tools.find(|(name, _)| name.as_str() == tool)?;
+        // One in a file of its own is checked when arguments come.
+        let schema = tool.args_schema.as_ref();
+        schema.filter(|schema| schema.is_object())
+    })
+}
+
+/// Every policy file of the project and of its operators.
+pub(crate) fn policy_files(project: &Project) -> Result<Vec<PathBuf>> {
+    let mut files = project.policy_files()?;
+    files.extend(own_files(project)?.into_values().flatten());
+    Ok(files)
+}
+
+fn own_files(project: &Project) -> Result<BTreeMap<OperatorName, Vec<PathBuf>>> {
+    let mut own = BTreeMap::new();
+    for (name, operator) in &project.config.operators {
+        if let Some(patterns) = &operator.policies {
+            let place = format!("operators.{name}.policies");
+            own.insert(name.clone(), project.files(&place, patterns)?);
+        }
+    }
+    Ok(own)
 }
 
 fn reaches(project: &Project) -> BTreeMap<OperatorName, Vec<Reach>> {

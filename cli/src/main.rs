@@ -73,6 +73,7 @@ async fn dispatch_waiting(command: Command, project: Option<&Path>) -> Result<Ex
         Command::Init(args) => command::init::run(&args, project),
         Command::Plan(args) => command::plan::run(&args),
         Command::Run(args) => Box::pin(command::run::run(&args, project)).await,
+        Command::Policy(args) => Box::pin(command::policy::run(args, project)).await,
         Command::Receipts(args) => Box::pin(command::receipts::run(args, project)).await,
         Command::Doubts(args) => Box::pin(command::doubts::run(args, project)).await,
         Command::Keys(args) => Box::pin(command::keys::run(args, project)).await,

@@ -61,11 +61,51 @@ impl PolicyError {
         }
     }
 
+    /// What is wrong.
+    pub fn problem(&self) -> &str {
+        match self {
+            Self::File { problem, .. } | Self::Text { problem, .. } => problem,
+        }
+    }
+
     /// What to do about it.
     pub fn remedy(&self) -> &str {
         match self {
             Self::File { remedy, .. } | Self::Text { remedy, .. } => remedy,
         }
+    }
+}
+
+/// Everything that is wrong with one rule file, in the order in which it was found; never nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyProblems {
+    /// The first.
+    pub first: PolicyError,
+    /// And those after it.
+    pub more: Vec<PolicyError>,
+}
+
+impl PolicyProblems {
+    /// `None` when there are none.
+    pub(crate) fn of(mut problems: Vec<PolicyError>) -> Option<Self> {
+        if problems.is_empty() {
+            return None;
+        }
+        let first = problems.remove(0);
+        let more = problems;
+        Some(Self { first, more })
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &PolicyError> {
+        std::iter::once(&self.first).chain(&self.more)
+    }
+}
+
+impl From<PolicyError> for PolicyProblems {
+    fn from(first: PolicyError) -> Self {
+        let more = Vec::new();
+        Self { first, more }
     }
 }
 

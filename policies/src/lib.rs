@@ -23,7 +23,7 @@ mod rule_set;
 #[cfg(test)]
 mod tests;
 
-pub use error::PolicyError;
+pub use error::{PolicyError, PolicyProblems};
 pub use explain::{Check, Explanation, Finding};
 pub use expression::{
     EXPRESSION_BYTES_MAX, EXPRESSION_STEPS_MAX, Expression, ExpressionError, QUESTION_STEPS_MAX,

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use crate::error::{PolicyError, shown};
+use crate::error::{PolicyError, PolicyProblems, shown};
 use crate::policy::Policy;
 use crate::rule_file::{RULE_FILE_BYTES_MAX, Schemas};
 
@@ -18,6 +18,11 @@ impl Policy {
 
     /// Reads a rule file, knowing what the arguments of some tools look like.
     pub fn read_with(file: &Path, schemas: &Schemas<'_>) -> Result<Self, PolicyError> {
+        Self::read_whole(file, schemas).map_err(|problems| problems.first)
+    }
+
+    /// The same, with every problem of the file.
+    pub fn read_whole(file: &Path, schemas: &Schemas<'_>) -> Result<Self, PolicyProblems> {
         let bytes = read_bounded(file).map_err(|error| {
             PolicyError::whole(
                 file,
@@ -25,14 +30,11 @@ impl Policy {
                 "name a file that exists and that this user may read",
             )
         })?;
-        match bytes {
-            Some(bytes) => Self::parse_with(file, &bytes, schemas),
-            None => Err(PolicyError::whole(
-                file,
-                "not a regular file",
-                "name the rule files themselves",
-            )),
-        }
+        let Some(bytes) = bytes else {
+            let remedy = "name the rule files themselves";
+            return Err(PolicyError::whole(file, "not a regular file", remedy).into());
+        };
+        Self::parse_whole(file, &bytes, schemas)
     }
 }
 

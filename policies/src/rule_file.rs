@@ -14,7 +14,7 @@ use serde_json::Value as Json;
 use sha2::{Digest as _, Sha256};
 use toml::{Spanned, Value};
 
-use crate::error::{Lines, PolicyError, label_problem, shown};
+use crate::error::{Lines, PolicyError, PolicyProblems, label_problem, shown};
 use crate::expression::Expression;
 use crate::limit::{LimitBy, RuleLimit};
 use crate::magnitude::Magnitude;
@@ -74,17 +74,24 @@ impl Policy {
         bytes: &[u8],
         schemas: &Schemas<'_>,
     ) -> Result<Self, PolicyError> {
+        Self::parse_whole(file, bytes, schemas).map_err(|problems| problems.first)
+    }
+
+    /// The same, with every problem of the file and not the first alone. What is not TOML, or not
+    /// in the shape of a policy, has one: there is no telling what comes after it.
+    pub fn parse_whole(
+        file: &Path,
+        bytes: &[u8],
+        schemas: &Schemas<'_>,
+    ) -> Result<Self, PolicyProblems> {
         if bytes.len() > RULE_FILE_BYTES_MAX {
-            return Err(PolicyError::whole(
-                file,
-                format!("larger than {RULE_FILE_BYTES_MAX} bytes"),
-                "split it into several policies",
-            ));
+            let problem = format!("larger than {RULE_FILE_BYTES_MAX} bytes");
+            return Err(PolicyError::whole(file, problem, "split it into several policies").into());
         }
         let source = Source::new(file, bytes)?;
         if source.text.trim().is_empty() {
             let remedy = "write a policy with at least one rule, or take the file off the list";
-            return Err(PolicyError::whole(file, "the file is empty", remedy));
+            return Err(PolicyError::whole(file, "the file is empty", remedy).into());
         }
         let raw: RawFile = toml::from_str(source.text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
@@ -140,40 +147,44 @@ impl<'a> Source<'a> {
         }
     }
 
-    fn policy(&self, raw: RawFile, schemas: &Schemas<'_>) -> Result<Policy, PolicyError> {
-        self.check_label("the policy's name", &raw.policy)?;
-        let version = self.version(&raw.version)?;
+    fn policy(&self, raw: RawFile, schemas: &Schemas<'_>) -> Result<Policy, PolicyProblems> {
+        let mut problems = Vec::new();
+        problems.extend(self.check_label("the policy's name", &raw.policy).err());
+        let version = kept(self.version(&raw.version), &mut problems);
         let applies_to = raw.applies_to.map(|list| self.operators(&list));
+        let applies_to = applies_to.and_then(|list| kept(list, &mut problems));
         if raw.rule.is_empty() {
             let remedy = "add a `[[rule]]`, or take the file off the list";
-            return Err(self.refuse(0, "the policy has no rules", remedy));
+            problems.push(self.refuse(0, "the policy has no rules", remedy));
+        }
+        let mut lines: BTreeMap<String, usize> = BTreeMap::new();
+        let mut rules = Vec::with_capacity(raw.rule.len());
+        for raw in raw.rule {
+            let name = raw.get_ref().name.clone();
+            let (line, _) = self.lines.place(raw.span().start);
+            if let Some(line) = lines.insert(name.get_ref().clone(), line) {
+                let told = shown(name.get_ref());
+                let problem = format!("rule `{told}` is there already, on line {line}");
+                let remedy = "give each rule of a policy its own name; receipts cite it";
+                problems.push(self.refuse(name.span().start, problem, remedy));
+            }
+            rules.extend(kept(self.rule(raw, schemas), &mut problems));
         }
         let head = Head {
             name_place: self.lines.place(raw.policy.span().start),
             reference: PolicyRef {
                 name: raw.policy.into_inner(),
-                version,
+                version: version.unwrap_or_default(),
                 digest: digest(self.text.as_bytes()),
             },
             file: self.file.to_owned(),
-            applies_to: applies_to.transpose()?,
+            applies_to,
         };
-        let mut lines: BTreeMap<String, usize> = BTreeMap::new();
-        let mut rules = Vec::with_capacity(raw.rule.len());
-        for raw in raw.rule {
-            let name_at = raw.get_ref().name.span().start;
-            let rule = self.rule(raw, schemas)?;
-            if let Some(line) = lines.insert(rule.name.clone(), rule.line) {
-                let problem = format!("rule `{}` is there already, on line {line}", rule.name);
-                let remedy = "give each rule of a policy its own name; receipts cite it";
-                return Err(self.refuse(name_at, problem, remedy));
-            }
-            rules.push(rule);
-        }
-        Ok(Policy {
+        let policy = Policy {
             head: Arc::new(head),
             rules,
-        })
+        };
+        PolicyProblems::of(problems).map_or(Ok(policy), Err)
     }
 
     fn rule(&self, raw: Spanned<RawRule>, schemas: &Schemas<'_>) -> Result<Rule, PolicyError> {
@@ -371,6 +382,11 @@ impl<'a> Source<'a> {
     }
 }
 
-pub(crate) fn digest(bytes: &[u8]) -> String {
+/// What was asked for, or one problem more.
+fn kept<T>(checked: Result<T, PolicyError>, problems: &mut Vec<PolicyError>) -> Option<T> {
+    checked.map_err(|problem| problems.push(problem)).ok()
+}
+
+fn digest(bytes: &[u8]) -> String {
     format!("sha256:{}", hex(&Sha256::digest(bytes)))
 }

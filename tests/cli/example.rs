@@ -174,3 +174,16 @@ fn the_embedding_example_prints_the_two_results_of_one_hold_proposed_twice() {
     let second: Value = serde_json::to_value(second).expect("JSON");
     assert_eq!(second["original"]["receipt_id"], json!(first.receipt_id));
 }
+
+#[test]
+fn another_engine_stands_at_the_gate() {
+    let folder = Project::empty();
+    let mut example = std::process::Command::new(&programs().own_engine);
+    let said = finish(example.current_dir(folder.dir()).env_clear()).ended(0);
+    assert_eq!(
+        said.stdout,
+        "score 10, tagged true: Allow by the rules, Allow by both\n\
+         score 10, tagged false: Block by the rules, Block by both\n\
+         score 95, tagged true: Allow by the rules, Block by both\n"
+    );
+}

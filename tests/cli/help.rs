@@ -10,6 +10,7 @@ const COMMANDS: &[(&[&str], &[&str])] = &[
             "init",
             "run",
             "plan",
+            "policy",
             "receipts",
             "doubts",
             "keys",
@@ -42,6 +43,23 @@ const COMMANDS: &[(&[&str], &[&str])] = &[
     ),
     (&["plan"], &["check"]),
     (&["plan", "check"], &["<FILE>", "strictly"]),
+    (&["policy"], &["check", "eval", "replay", "without running"]),
+    (&["policy", "check"], &["[FILE]...", "--json"]),
+    (
+        &["policy", "eval"],
+        &[
+            "<PLAN>",
+            "--operator",
+            "--event",
+            "--json",
+            "invoke",
+            "stdin",
+        ],
+    ),
+    (
+        &["policy", "replay"],
+        &["--policy <DIR>", "--since", "--all", "--json", "past"],
+    ),
     (
         &["receipts"],
         &["list", "show", "tail", "export", "audit trail"],

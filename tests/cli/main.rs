@@ -19,6 +19,7 @@ mod keys;
 mod pauses;
 mod planners;
 mod policies;
+mod policy;
 mod processes;
 mod receipts;
 mod secrets;

@@ -20,6 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 pub struct Programs {
     pub operators: PathBuf,
     pub hold_order: PathBuf,
+    pub own_engine: PathBuf,
 }
 
 pub fn programs() -> &'static Programs {
@@ -49,6 +50,7 @@ pub fn programs() -> &'static Programs {
         Programs {
             operators: find("operators"),
             hold_order: find("hold_order"),
+            own_engine: find("own_engine"),
         }
     })
 }

@@ -425,3 +425,18 @@ fn bytes_that_are_not_utf_8_are_refused_where_they_are() {
     assert!(error.to_string().contains("not UTF-8"), "{error}");
     well_said(&error);
 }
+
+#[test]
+fn every_problem_of_a_file_is_told() {
+    let text = "policy = ''\nversion = 0\n[[rule]]\nname = 'r'\ndecision = 'allow'\n\
+                [[rule]]\nname = 'r'\ndecision = 'ALLOW'\nif = 'vlaue > 1'\n\
+                [[rule]]\nname = 's'\ndecision = 'ALLOW'\n";
+    let parsed = Policy::parse_whole(Path::new("p.toml"), text.as_bytes(), &|_, _| None);
+    let problems = parsed.expect_err("many");
+    let places: Vec<_> = problems
+        .iter()
+        .map(|one| one.place().expect("a place"))
+        .collect();
+    assert_eq!(places, [(1, 10), (2, 11), (5, 12), (7, 8), (9, 7)]);
+    problems.iter().for_each(well_said);
+}

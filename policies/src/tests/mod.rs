@@ -6,6 +6,7 @@ mod code;
 mod evaluation;
 mod explosions;
 mod expressions;
+mod guide;
 mod layers;
 mod limits;
 mod live;
