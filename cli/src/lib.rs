@@ -14,15 +14,15 @@ pub use operators_connectors::{
 };
 pub use operators_kernel::{
     ARGS_BYTES_MAX, ActionResult, ArgsSchema, BLOCKED_BY_TRUST_POLICY, Call, Clock, Connector,
-    ConnectorError, ConnectorName, Cursor, DeterministicExecutor, Disposition, DurableExec, Effect,
-    EffectClass, EntityKey, EventEnvelope, ExecError, ExecutionPlan, Forecast, IdKind,
-    IdempotencyKey, IdentifierError, InvalidArgs, InvokeOutcome, KEY_BYTES_MAX, Ledger,
-    LedgerEntry, Limit, NAME_BYTES_MAX, OnAlert, OnFailure, OnUnknown, OperatorName, Original,
-    PAGE_MAX, PLAN_ACTIONS_MAX, PLAN_BYTES_MAX, PlannedAction, PolicyRef, ProbeOutcome, Progress,
-    Reason, Receipt, ReceiptFilter, ReceiptKind, ReceiptOutcome, Ruling, RunContext, RunError,
-    Seams, Secret, SecretError, SecretStore, Settings, StoreError, TenantId, Timestamp, Tool,
-    ToolContract, ToolName, ToolRegistry, TrustDecision, TrustPolicy, TrustQuestion, WAITERS_MAX,
-    forecast, json, life,
+    ConnectorError, ConnectorName, Cursor, DeterministicExecutor, Directive, DirectiveAnswer,
+    Disposition, DurableExec, Effect, EffectClass, EntityKey, EventEnvelope, ExecError,
+    ExecutionPlan, Forecast, Halt, IdKind, IdempotencyKey, IdentifierError, InvalidArgs,
+    InvokeOutcome, KEY_BYTES_MAX, Ledger, LedgerEntry, Limit, NAME_BYTES_MAX, OnAlert, OnFailure,
+    OnUnknown, OperatorName, Order, Original, PAGE_MAX, PLAN_ACTIONS_MAX, PLAN_BYTES_MAX,
+    PlannedAction, PolicyRef, ProbeOutcome, Progress, Reason, Receipt, ReceiptFilter, ReceiptKind,
+    ReceiptOutcome, Ruling, RunContext, RunError, Seams, Secret, SecretError, SecretStore,
+    Settings, StoreError, TenantId, Timestamp, Tool, ToolContract, ToolName, ToolRegistry,
+    TrustDecision, TrustPolicy, TrustQuestion, WAITERS_MAX, forecast, json, life,
 };
 pub use operators_policies::{
     Check, Explanation, Expression, ExpressionError, Finding, Judgement, Layers, LimitBy,

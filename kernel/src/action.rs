@@ -139,6 +139,8 @@ pub enum Reason {
     InDoubt,
     /// Another key of the same entity is in doubt.
     EntityInDoubt,
+    /// A limit of a matching rule has no slot left.
+    Limit,
     /// Too many actions wait for this entity.
     Overloaded,
     /// A person paused its operator, or everything.
@@ -160,6 +162,7 @@ impl Reason {
             Self::StaleRevision => "stale_revision",
             Self::InDoubt => "in_doubt",
             Self::EntityInDoubt => "entity_in_doubt",
+            Self::Limit => "limit",
             Self::Overloaded => "overloaded",
             Self::Paused => "paused",
             Self::Failed => "failed",
@@ -221,6 +224,8 @@ pub struct Refusal {
     pub error: String,
     /// The JSON pointers that differ, for a conflict.
     pub conflict: Vec<String>,
+    /// The rule that set the limit, where one did.
+    pub rule: Option<String>,
 }
 
 impl Refusal {
@@ -230,6 +235,7 @@ impl Refusal {
             reason,
             error: error.into(),
             conflict: Vec::new(),
+            rule: None,
         }
     }
 }
@@ -320,7 +326,7 @@ impl ActionResult {
                 flat.reason = Some(refusal.reason);
                 flat.conflict = refusal.conflict;
                 if refusal.reason != Reason::Policy {
-                    flat.rule = None;
+                    flat.rule = refusal.rule;
                 }
             }
             Outcome::Duplicate(original) => {

@@ -110,6 +110,7 @@ impl Directive {
             rule: None,
             policy: None,
             note: None,
+            limits: Vec::new(),
             proposed_at: self.at,
         };
         Ok(self.signed(proposal.directed(kind, self.receipt_id.clone(), self.at)))

@@ -19,6 +19,7 @@ use crate::life::{KeyRecord, Phase};
 use crate::receipt::{AttemptMark, Proposal, Receipt};
 use crate::redact::RedactionKey;
 use crate::shared::Shared;
+use crate::trust::Limit;
 
 /// One process's stay in a store. Once dead it is fenced for ever; a new one is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -102,6 +103,8 @@ pub struct Claim {
     pub max_land: Duration,
     /// What the gates before found.
     pub clearance: Clearance,
+    /// The limits it must fit into.
+    pub limits: Vec<Limit>,
     /// What to answer for a doubt that can be asked about.
     pub on_doubt: OnDoubt,
     /// The caller's clock, for the receipt.
@@ -338,7 +341,7 @@ pub trait DurableExec: Ledger {
     async fn close_session(&self, session: SessionId) -> Result<(), StoreError>;
 
     /// Answers each proposal in the order of the gates: wait, duplicate, conflict, stale, doubt,
-    /// refusal, pause, claim. Many at once; the answers come in the order of the claims.
+    /// refusal, pause, limits, claim. Many at once; the answers come in the order of the claims.
     ///
     /// - *Atomic*: each claim with its receipt, or with its intent and turn.
     /// - *After `Ok`*: what the answer says is durable. `Claimed` means that the intent is durable

@@ -20,6 +20,7 @@
 mod claim;
 mod close;
 mod controls;
+mod limits;
 mod settle;
 
 use std::time::Duration;
@@ -43,6 +44,7 @@ pub use controls::{
     DirectiveStep, Hold, Note, NoteError, NoteKind, NoteName, Pauses, Through, direct, let_through,
     wanted,
 };
+pub use limits::{LIMIT_MAX, give_slot_back, slots_given_back};
 pub use settle::{SettleStep, settle};
 
 /// A keyed doubt is sent again only while this part of the vendor's window is left, so that the

@@ -17,12 +17,12 @@ use crate::connector::{
 use crate::durable::{Claim, Clearance, Fingerprint, OnDoubt, SessionId, SettledOutcome};
 use crate::error::ExecError;
 use crate::json;
-use crate::life;
+use crate::life::{self, NoteName};
 use crate::receipt::{Proposal, ReceiptAction};
 use crate::redact::{Redaction, RedactionKey};
 use crate::setup::{RunContext, Seams};
 use crate::shared::Shared;
-use crate::trust::{Ruling, TrustDecision, TrustPolicy, TrustQuestion};
+use crate::trust::{Limit, Ruling, TrustDecision, TrustPolicy, TrustQuestion};
 
 /// A proposal before any gate: looked up, with its secrets found.
 #[derive(Debug)]
@@ -206,6 +206,11 @@ impl Proposed {
             rule: ruling.rule,
             policy: ruling.policy.map(Shared::from),
             note: ruling.because,
+            limits: ruling
+                .limits
+                .iter()
+                .map(|limit| NoteName::limit(limit).name)
+                .collect(),
             proposed_at: self.at,
         }
     }
@@ -217,6 +222,7 @@ pub(crate) struct Case {
     pub(crate) proposed: Proposed,
     pub(crate) proposal: Shared<Proposal>,
     clearance: Clearance,
+    limits: Vec<Limit>,
     fingerprint: Fingerprint,
 }
 
@@ -224,12 +230,14 @@ impl Case {
     /// Asks registry, schema and trust. Pure; nothing is written.
     pub(crate) fn new(proposed: Proposed, policy: &dyn TrustPolicy) -> Result<Self, ExecError> {
         let (ruling, clearance) = proposed.weigh(policy);
+        let limits = ruling.limits.clone();
         let proposal = Shared::from(proposed.proposal(ruling));
         let fingerprint = Fingerprint(digest_of(&life::Said::by(&proposal))?);
         Ok(Self {
             proposed,
             proposal,
             clearance,
+            limits,
             fingerprint,
         })
     }
@@ -252,6 +260,7 @@ impl Case {
                 .map(|contract| contract.max_land)
                 .unwrap_or_default(),
             clearance: self.clearance.clone(),
+            limits: self.limits.clone(),
             on_doubt,
             at,
         }

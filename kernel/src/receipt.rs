@@ -113,6 +113,9 @@ pub struct Proposal {
     pub policy: Option<Shared<PolicyRef>>,
     /// What the rule saw.
     pub note: Option<String>,
+    /// The limits it counts towards, by the names of their notes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<String>,
     /// When it was proposed.
     pub proposed_at: Timestamp,
 }

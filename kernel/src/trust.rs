@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::action::PlannedAction;
 use crate::envelope::EventEnvelope;
 use crate::key::{OperatorName, TenantId};
+use crate::life::LIMIT_MAX;
 
 /// What a policy can say. `DEDUP` is not here: only the executor says that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -98,17 +99,22 @@ impl Ruling {
         }
     }
 
-    /// Closes what no store keeps yet: a limit nobody counts, or an approval nobody can give, must
+    /// Closes what no store keeps: a limit nobody can count, or an approval nobody can give, must
     /// not be passed over.
     pub(crate) fn unless_unkept(mut self) -> Self {
         let asks = self.decision == TrustDecision::Alert && self.on_alert == OnAlert::Approve;
-        let unkept = match (self.decision, self.limits.is_empty()) {
-            (TrustDecision::Allow | TrustDecision::Alert, false) => "limits",
-            (TrustDecision::Alert, true) if asks => "approvals",
-            (TrustDecision::Allow | TrustDecision::Alert | TrustDecision::Block, _) => return self,
+        let runs = self.decision != TrustDecision::Block;
+        let uncountable = self.limits.iter().any(|limit| limit.max > LIMIT_MAX);
+        let because = if runs && uncountable {
+            format!("limits above {LIMIT_MAX} are not counted")
+        } else if asks {
+            "approvals are not kept by this version".to_owned()
+        } else {
+            return self;
         };
         self.decision = TrustDecision::Block;
-        self.because = Some(format!("{unkept} are not kept by this version"));
+        self.limits.clear();
+        self.because = Some(because);
         self
     }
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use operators_kernel::json::hex;
+use operators_kernel::life::LIMIT_MAX;
 use operators_kernel::{ConnectorName, OnAlert, OperatorName, PolicyRef, TrustDecision};
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -222,12 +223,6 @@ impl<'a> Source<'a> {
 
     /// What the stores cannot keep yet is read, so that its mistakes show, and then refused.
     fn refuse_later_words(&self, raw: &RawRule) -> Result<(), PolicyError> {
-        if let Some(limit) = &raw.limit {
-            self.limit(limit.get_ref())?;
-            let problem = "`limit` needs durable counters, which this version does not have";
-            let remedy = "remove the rule, or bound it by `max_value`, `if` and `require` alone";
-            return Err(self.refuse(limit.span().start, problem, remedy));
-        }
         if let Some(alert) = &raw.alert
             && self.on_alert(alert)? == OnAlert::Approve
         {
@@ -281,8 +276,8 @@ impl<'a> Source<'a> {
     fn limit(&self, raw: &RawLimit) -> Result<RuleLimit, PolicyError> {
         let max = raw.max.get_ref().as_integer();
         let max = max.and_then(|max| u32::try_from(max).ok());
-        let Some(max @ 1..) = max else {
-            let problem = "`max` is not a whole number from 1 up";
+        let Some(max @ 1..=LIMIT_MAX) = max else {
+            let problem = format!("`max` is not a whole number from 1 to {LIMIT_MAX}");
             let remedy = "write how many effects a window holds, or BLOCK";
             return Err(self.refuse(raw.max.span().start, problem, remedy));
         };

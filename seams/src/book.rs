@@ -357,6 +357,10 @@ pub(crate) fn settle<B: Book>(
         receipt,
         answer,
     } = life::settle(&record, &entity, settlement);
+    let notes = match &key {
+        Some(key) => slots_given_back(book, tenant, key)?,
+        None => Vec::new(),
+    };
     if let Some(key) = key {
         book.put_key(*key, Change::Moved)?;
     }
@@ -366,7 +370,27 @@ pub(crate) fn settle<B: Book>(
     if let Some(receipt) = receipt {
         book.append(*receipt)?;
     }
+    for note in notes {
+        book.put_note(tenant, note)?;
+    }
     Ok(answer)
+}
+
+/// The notes to write now that a key is as it is: a slot of a limit is its key's only while the
+/// effect may have happened. Read before anything is written, so that a page that lacks one can be
+/// loaded and decided on again.
+fn slots_given_back<B: Book>(
+    book: &mut B,
+    tenant: &TenantId,
+    key: &KeyRecord,
+) -> Result<Vec<Note>, BookError<B::Error>> {
+    let mut notes = Vec::new();
+    for name in life::slots_given_back(key) {
+        let body = book.note(tenant, &name)?;
+        let freed = life::give_slot_back(key, name, body.as_deref());
+        notes.extend(freed.map_err(BookError::Note)?);
+    }
+    Ok(notes)
 }
 
 /// Closes a doubt.
@@ -388,9 +412,13 @@ pub(crate) fn resolve<B: Book>(
             receipt,
         } => {
             let phase = key.phase;
+            let notes = slots_given_back(book, tenant, &key)?;
             book.put_key(*key, Change::Moved)?;
             book.put_entity(tenant, &entity_key, &entity)?;
             book.append(*receipt)?;
+            for note in notes {
+                book.put_note(tenant, note)?;
+            }
             Ok(ResolveAnswer::Resolved(phase))
         }
     }

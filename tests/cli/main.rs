@@ -16,6 +16,7 @@ mod exit_codes;
 mod help;
 mod json_output;
 mod keys;
+mod limits;
 mod pauses;
 mod planners;
 mod policies;

@@ -59,9 +59,9 @@ fn a_policy_that_does_not_load_stops_everything_and_says_where() {
             "the language is CEL",
         ),
         (
-            format!("{RULE}limit = {{ max = 1, per = '1h', by = 'entity' }}\n"),
-            "6:9",
-            "`limit` needs durable counters",
+            format!("{RULE}limit = {{ max = 9999, per = '1h', by = 'entity' }}\n"),
+            "6:17",
+            "from 1 to 5000",
         ),
         (
             format!("{RULE}alert = 'approve'\n"),

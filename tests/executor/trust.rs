@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use operators_kernel::life::LIMIT_MAX;
 use operators_kernel::{
     BLOCKED_BY_TRUST_POLICY, Disposition, Limit, OnAlert, OperatorName, PlannedAction, PolicyRef,
     Ruling, TrustDecision, TrustPolicy, TrustQuestion,
@@ -216,7 +217,7 @@ async fn a_limit_or_an_approval_that_no_store_keeps_blocks() {
             digest: "sha256:0".to_owned(),
         },
         scope: "s".to_owned(),
-        max: 25,
+        max: LIMIT_MAX + 1,
         window: std::time::Duration::from_hours(1),
     };
     let limited = |decision| Ruling {
@@ -230,11 +231,11 @@ async fn a_limit_or_an_approval_that_no_store_keeps_blocks() {
     for (ruling, note) in [
         (
             limited(TrustDecision::Allow),
-            "limits are not kept by this version",
+            "limits above 5000 are not counted",
         ),
         (
             limited(TrustDecision::Alert),
-            "limits are not kept by this version",
+            "limits above 5000 are not counted",
         ),
         (asking, "approvals are not kept by this version"),
     ] {

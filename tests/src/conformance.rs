@@ -8,6 +8,7 @@ pub mod desk;
 pub mod doubts;
 pub mod keys;
 pub mod late;
+pub mod limits;
 pub mod pauses;
 pub mod receipts;
 pub mod restart;
@@ -105,6 +106,18 @@ macro_rules! conformance {
                     a_failed_resend_asked_again_changes_nothing,
                     a_late_answer_asked_again_changes_nothing,
                     a_late_answer_does_not_release_anothers_turn,
+                }
+                limits {
+                    a_limit_stops_the_next_and_says_when_a_slot_is_free,
+                    the_last_slot_goes_to_one_of_many,
+                    a_window_slides_with_the_proposers_clock,
+                    a_definite_failure_gives_the_slot_back,
+                    a_doubt_keeps_its_slot_and_a_resend_takes_no_second,
+                    what_is_known_late_not_to_have_happened_gives_the_slot_back,
+                    only_what_is_granted_takes_a_slot,
+                    every_limit_must_have_a_slot,
+                    a_forgotten_key_counts_anew,
+                    limits_are_a_tenants_own_and_survive_the_handle,
                 }
                 pauses {
                     a_pause_stops_the_next_claim_of_every_process,

@@ -138,6 +138,7 @@ fn refusal_of(receipt: &Receipt, key: Option<&KeyRecord>, claim: &Claim) -> Refu
         reason,
         error: receipt.error.clone().unwrap_or_default(),
         conflict: other.map_or_else(Vec::new, |key| differing_paths(key, claim)),
+        rule: receipt.rule.clone().filter(|_| reason == Reason::Limit),
     }
 }
 
@@ -167,10 +168,10 @@ fn burned(key: &KeyRecord, claim: &Claim) -> ClaimStep {
 }
 
 fn conflict(key: &KeyRecord, claim: &Claim) -> ClaimStep {
+    let error = "the idempotency key was used before with other arguments";
     let refusal = Refusal {
-        reason: Reason::Conflict,
-        error: "the idempotency key was used before with other arguments".to_owned(),
         conflict: differing_paths(key, claim),
+        ..Refusal::new(Reason::Conflict, error)
     };
     refused(Some(key), claim, refusal)
 }

@@ -1,4 +1,4 @@
-//! What people say about a claim that everything else lets through.
+//! What people and limits say about a claim that everything else lets through.
 //!
 //! What is remembered for that are *notes*: small texts of a tenant that a store keeps by name,
 //! reads and writes in the same transaction as the claim, and does not understand. Only what is here
@@ -15,13 +15,17 @@ use crate::durable::Claim;
 use crate::key::{OperatorName, TenantId};
 use crate::life::KeyRecord;
 use crate::life::claim::seen;
+use crate::life::limits::take_slots;
 use crate::receipt::{Ending, Receipt};
+use crate::shared::Shared;
 
 /// What a note is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NoteKind {
     /// What is paused: one note for all of a tenant.
     Pause,
+    /// The slots of a limit.
+    Limit,
 }
 
 impl NoteKind {
@@ -29,6 +33,7 @@ impl NoteKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pause => "pause",
+            Self::Limit => "limit",
         }
     }
 }
@@ -133,8 +138,9 @@ impl Pauses {
 }
 
 /// The notes that decide whether this claim, which everything else lets through, is granted.
-pub fn wanted(_claim: &Claim) -> Vec<NoteName> {
-    vec![NoteName::pause()]
+pub fn wanted(claim: &Claim) -> Vec<NoteName> {
+    let limits = claim.limits.iter().map(NoteName::limit);
+    std::iter::once(NoteName::pause()).chain(limits).collect()
 }
 
 /// What becomes of a grant.
@@ -184,7 +190,17 @@ pub fn let_through(
     if let Some(refusal) = pauses.stop(claim) {
         return Ok(Through::Held(Box::new(Hold::new(key, claim, refusal))));
     }
-    Ok(Through::Granted(Vec::new()))
+    let generation = key.map_or(1, |key| key.generation);
+    let slots = take_slots(claim, generation, |name| body(name).map(str::to_owned))?;
+    Ok(match slots {
+        Ok(notes) => Through::Granted(notes),
+        Err((limit, refusal)) => {
+            let mut hold = Hold::new(key, claim, refusal);
+            hold.receipt.rule = Some(limit.rule);
+            hold.receipt.policy = Some(Shared::from(limit.policy));
+            Through::Held(Box::new(hold))
+        }
+    })
 }
 
 /// What a store does about an order.
@@ -245,7 +261,7 @@ pub fn direct(
     })
 }
 
-fn read<T: DeserializeOwned>(
+pub(super) fn read<T: DeserializeOwned>(
     what: &'static str,
     body: Option<&str>,
 ) -> Result<Option<T>, NoteError> {
@@ -253,6 +269,6 @@ fn read<T: DeserializeOwned>(
     read.map_err(|error| NoteError::new(what, &error))
 }
 
-fn write(value: &impl Serialize) -> Result<String, NoteError> {
+pub(super) fn write(value: &impl Serialize) -> Result<String, NoteError> {
     serde_json::to_string(value).map_err(|error| NoteError::new("a note", &error))
 }

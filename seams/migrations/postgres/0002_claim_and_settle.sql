@@ -42,7 +42,7 @@ CREATE FUNCTION operators.claim(
   acked text, tenants text, entities text, keys text, sessions text, fingerprints text,
   effects text, on_unknowns text, spans text, revisions text, receipt_ids text, proposals text,
   stamps text, duplicates_1 text, duplicates_2 text, duplicates_3 text, duplicates_4 text,
-  refusals_1 text, refusals_2 text, refusals_3 text)
+  refusals_1 text, refusals_2 text, refusals_3 text, controlled text)
 RETURNS TABLE (item integer, answer text, its_generation integer, its_attempt integer,
   its_fence bigint, its_application text)
 LANGUAGE plpgsql SECURITY DEFINER
@@ -70,10 +70,11 @@ BEGIN
           string_to_array(duplicates_3, E'\x1f'), string_to_array(duplicates_4, E'\x1f'),
           string_to_array(refusals_1, E'\x1f', E'\x1e'),
           string_to_array(refusals_2, E'\x1f', E'\x1e'),
-          string_to_array(refusals_3, E'\x1f', E'\x1e')) WITH ORDINALITY
+          string_to_array(refusals_3, E'\x1f', E'\x1e'),
+          string_to_array(controlled, E'\x1f')::boolean[]) WITH ORDINALITY
         AS i (tenant, entity, key, session, fingerprint, effect, on_unknown, span, revision,
           receipt, proposal, stamp, duplicate_1, duplicate_2, duplicate_3, duplicate_4,
-          refusal_1, refusal_2, refusal_3, n)),
+          refusal_1, refusal_2, refusal_3, is_controlled, n)),
     -- Key and entity as of one moment. LIMIT keeps each look-up a look-up: whatever the planner
     -- thinks of the tables' sizes, it cannot turn these into a join over all rows.
     seen AS MATERIALIZED (
@@ -97,8 +98,8 @@ BEGIN
                 WHERE e.tenant = i.tenant AND e.entity_key = i.entity) IS NOT FALSE
                 THEN 'refused'
               ELSE 'slow' END
-            -- Whether a pause stops this one is not for here to know.
-            WHEN EXISTS (SELECT FROM operators.pause p WHERE p.tenant = i.tenant) THEN 'slow'
+            -- Whether a pause or a limit stops this one is not for here to know.
+            WHEN i.is_controlled OR EXISTS (SELECT FROM operators.pause p WHERE p.tenant = i.tenant) THEN 'slow'
             WHEN k.phase IS NULL THEN 'new'
             ELSE 'again' END AS verdict
         FROM item i LEFT JOIN LATERAL (

@@ -38,7 +38,23 @@ struct Turn<'a> {
 
 impl Turns {
     async fn take(&self, tenant: &TenantId, entity: &EntityKey) -> Turn<'_> {
-        let pk = Address::entity(tenant, entity).pk;
+        self.take_at(Address::entity(tenant, entity).pk).await
+    }
+
+    /// Turns at the limits of a proposal, always in one order, after the one on its entity.
+    async fn take_limits(&self, tenant: &TenantId, limits: &[String]) -> Vec<Turn<'_>> {
+        let mut limits: Vec<&String> = limits.iter().collect();
+        limits.sort();
+        limits.dedup();
+        let mut turns = Vec::with_capacity(limits.len());
+        for limit in limits {
+            let pk = Address::of("limit", &[tenant.as_str(), limit]).pk;
+            turns.push(self.take_at(pk).await);
+        }
+        turns
+    }
+
+    async fn take_at(&self, pk: String) -> Turn<'_> {
         let turn = {
             let mut entities = self.entities.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(entities.entry(pk.clone()).or_default())
@@ -79,6 +95,8 @@ impl Shared {
         );
         self.check_size(&claim)?;
         let _turn = self.turns.take(tenant, &entity).await;
+        let limits = &claim.proposal.limits;
+        let _limits = self.turns.take_limits(tenant, limits).await;
         let mut sheet = Sheet::of_key(tenant, &entity, &key);
         let believed = self
             .table

@@ -65,7 +65,7 @@ impl ClaimItem {
     }
 
     /// In the order of the function's arguments.
-    fn values(&self) -> [Value<'_>; 19] {
+    fn values(&self) -> [Value<'_>; 20] {
         let claim = &self.claim;
         let Pieces([first, second, third, last]) = &self.duplicate;
         let refusal = match &self.refusal {
@@ -92,6 +92,7 @@ impl ClaimItem {
             refusal[0],
             refusal[1],
             refusal[2],
+            Value::Text(if claim.limits.is_empty() { "f" } else { "t" }),
         ]
     }
 
@@ -186,6 +187,8 @@ impl SettleItem {
                 };
                 (Phase::Applied, Some(to_json(&application)?), ending)
             }
+            // It gives slots back.
+            SettledOutcome::NotApplied { .. } if !proposal.limits.is_empty() => return Ok(None),
             SettledOutcome::NotApplied { error } => (Phase::Failed, None, Ending::Failed { error }),
             SettledOutcome::Unknown { .. } => return Ok(None),
         };

@@ -234,7 +234,20 @@ async fn decide_on<T>(
         let found = find_receipt(line, around.tenant, receipt_id).await?;
         page.load_receipt(receipt_id.to_owned(), found);
     }
-    match decision(&mut page, place) {
+    let decided = loop {
+        match decision(&mut page, place) {
+            // Nothing was changed by then.
+            Err(BookError::Records(Want::Note(name))) => {
+                let rows = line
+                    .rows(notes(around.tenant, std::slice::from_ref(&name))?)
+                    .await?;
+                let body = Loaded::read(&rows)?.note(&name);
+                page.load_note(around.tenant.clone(), name, body);
+            }
+            decided => break decided,
+        }
+    };
+    match decided {
         Ok(answer) => {
             let written = Written::of(&mut page)?;
             write(line, lines, &written).await?;
@@ -270,15 +283,17 @@ async fn load(line: &mut Line, lines: &Lines, around: &Around<'_>) -> Result<Loa
         .finish()?;
     let mut message = format!("{BEGIN}; {statement}");
     if !around.notes.is_empty() {
-        let wanted: Vec<NoteRow> = around.notes.iter().map(NoteRow::wanted).collect();
-        let notes = Call::of("notes")
-            .text(around.tenant.as_str())
-            .text(&to_json(&wanted)?)
-            .finish()?;
         message.push_str("; ");
-        message.push_str(&notes);
+        message.push_str(&notes(around.tenant, &around.notes)?);
     }
     Loaded::read(&line.rows(message).await?)
+}
+
+/// The statement that locks and reads notes.
+fn notes(tenant: &TenantId, names: &[NoteName]) -> Result<String, Trouble> {
+    let wanted: Vec<NoteRow> = names.iter().map(NoteRow::wanted).collect();
+    let call = Call::of("notes").text(tenant.as_str());
+    Ok(call.text(&to_json(&wanted)?).finish()?)
 }
 
 fn page_of(loaded: Loaded, around: &Around<'_>) -> Page {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use operators_kernel::life::{EntityRecord, KeyRecord};
+use operators_kernel::life::{EntityRecord, KeyRecord, NoteName};
 use operators_kernel::{
     Claim, ClaimAnswer, Clearance, ConnectorName, Cursor, DurableExec, Effect, EffectClass,
     Fingerprint, Forget, ForgetAnswer, LedgerEntry, OnDoubt, OnUnknown, Original, Proposal, Reason,
@@ -68,6 +68,7 @@ pub fn ask(entity_key: &str, idempotency_key: &str) -> Claim {
             rule: Some("the test's rule".to_owned()),
             policy: None,
             note: None,
+            limits: Vec::new(),
             proposed_at: at,
         }),
         fingerprint: Fingerprint(String::new()),
@@ -76,6 +77,7 @@ pub fn ask(entity_key: &str, idempotency_key: &str) -> Claim {
         deadline: LONG,
         max_land: Duration::ZERO,
         clearance: Clearance::Cleared,
+        limits: Vec::new(),
         on_doubt: OnDoubt::Refuse,
         at,
     }
@@ -208,6 +210,8 @@ impl Desk {
         let mut claim = claim.clone();
         claim.session = self.session;
         claim.proposal.tenant_id = self.tenant.clone();
+        let limits = claim.limits.iter().map(|limit| NoteName::limit(limit).name);
+        claim.proposal.limits = limits.collect();
         claim.fingerprint = fingerprint(&claim.proposal);
         claim
     }
