@@ -54,7 +54,12 @@ fn rulings(policies: &Policies) -> Vec<Target> {
         policies.ruled.iter().max_by_key(|ruled| ruled.rules),
     ) {
         let what = "a ruling with 10,000 rules for other tools, of one without";
-        found.push(Target::at_most(what, 1.0 + FLAT, "×", many.micros / few.micros));
+        found.push(Target::at_most(
+            what,
+            1.0 + FLAT,
+            "×",
+            many.micros / few.micros,
+        ));
     }
     found
 }
