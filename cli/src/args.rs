@@ -53,6 +53,9 @@ pub(crate) enum Command {
     /// The life of one idempotency key
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// What waits for a person, and that person's answer
+    #[command(subcommand)]
+    Approvals(ApprovalsCommand),
     /// Stop before the next effect, in every process that shares the store
     Pause(PauseArgs),
     /// End a pause
@@ -289,6 +292,33 @@ pub(crate) enum KeysCommand {
         #[command(flatten)]
         whose: Whose,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ApprovalsCommand {
+    /// Everything that waits, oldest first
+    List {
+        /// Print JSON lines
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        whose: Whose,
+    },
+    /// Let it run when it is proposed again, if the policy still allows it
+    Approve(AnswerArgs),
+    /// Never let this proposal run
+    Veto(AnswerArgs),
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct AnswerArgs {
+    /// The idempotency key that waits
+    #[arg(value_name = "KEY", value_parser = |text: &str| IdempotencyKey::parse(text))]
+    pub(crate) key: IdempotencyKey,
+    #[command(flatten)]
+    pub(crate) decided: Decided,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
 }
 
 #[derive(Debug, ArgsOf)]

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod approvals;
 pub(crate) mod doctor;
 pub(crate) mod doubts;
 pub(crate) mod init;

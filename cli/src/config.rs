@@ -212,7 +212,7 @@ impl TryFrom<String> for AlertMode {
         match word.as_str() {
             "notify" => Ok(Self::Notify),
             "approve" => Err(
-                "approvals are not in this version; write `notify`, or BLOCK in the policy"
+                "say it in the rule: `alert = \"approve\"` beside its decision; write `notify` here"
                     .to_owned(),
             ),
             other => Err(format!("no alert mode `{}`; write `notify`", shown(other))),

@@ -77,6 +77,7 @@ async fn dispatch_waiting(command: Command, project: Option<&Path>) -> Result<Ex
         Command::Receipts(args) => Box::pin(command::receipts::run(args, project)).await,
         Command::Doubts(args) => Box::pin(command::doubts::run(args, project)).await,
         Command::Keys(args) => Box::pin(command::keys::run(args, project)).await,
+        Command::Approvals(args) => Box::pin(command::approvals::run(args, project)).await,
         Command::Pause(args) => Box::pin(command::pause::pause(&args, project)).await,
         Command::Resume(args) => Box::pin(command::pause::resume(&args, project)).await,
         Command::Doctor(args) => Box::pin(command::doctor::run(&args, project)).await,

@@ -139,6 +139,8 @@ pub enum Reason {
     InDoubt,
     /// Another key of the same entity is in doubt.
     EntityInDoubt,
+    /// A rule wants a person asked first, or that person said no.
+    AwaitingApproval,
     /// A limit of a matching rule has no slot left.
     Limit,
     /// Too many actions wait for this entity.
@@ -162,6 +164,7 @@ impl Reason {
             Self::StaleRevision => "stale_revision",
             Self::InDoubt => "in_doubt",
             Self::EntityInDoubt => "entity_in_doubt",
+            Self::AwaitingApproval => "awaiting_approval",
             Self::Limit => "limit",
             Self::Overloaded => "overloaded",
             Self::Paused => "paused",

@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::key::{
     ConnectorName, EntityKey, IdempotencyKey, IdentifierError, OperatorName, TenantId, ToolName,
 };
-use crate::life::NoteError;
+use crate::life::{Answer, NoteError};
 use crate::receipt::{AttemptMark, Proposal, Receipt, ReceiptAction, ReceiptKind};
 use crate::shared::Shared;
 use crate::trust::TrustDecision;
@@ -24,6 +24,10 @@ pub enum Order {
     Pause(Option<OperatorName>),
     /// The pause of this operator, or the one of everything, ends.
     Resume(Option<OperatorName>),
+    /// What waits under this key may run.
+    Approve(IdempotencyKey),
+    /// What waits under this key may not.
+    Veto(IdempotencyKey),
 }
 
 /// An order, and whose it is.
@@ -50,6 +54,10 @@ pub enum DirectiveAnswer {
     PausedBefore(Halt),
     /// There was no such pause; nothing was written.
     NotPaused,
+    /// Nobody asks about that key, or no longer; nothing was written.
+    NotAsked,
+    /// Somebody answered before; nothing was written.
+    AnsweredBefore(Answer),
 }
 
 /// A pause: who asked for it, when and why.
@@ -82,6 +90,9 @@ impl Directive {
         let (kind, tool, operator) = match &self.order {
             Order::Pause(operator) => (ReceiptKind::Pause, "pause", operator),
             Order::Resume(operator) => (ReceiptKind::Resume, "resume", operator),
+            Order::Approve(_) | Order::Veto(_) => {
+                return Err(NoteError::new("an order", &"it is about a proposal"));
+            }
         };
         let name = operator.as_ref().map(OperatorName::as_str);
         let args = Map::from_iter([("operator".to_owned(), name.map_or(Value::Null, Value::from))]);
@@ -110,10 +121,22 @@ impl Directive {
             rule: None,
             policy: None,
             note: None,
+            approver: None,
             limits: Vec::new(),
             proposed_at: self.at,
         };
         Ok(self.signed(proposal.directed(kind, self.receipt_id.clone(), self.at)))
+    }
+
+    /// The receipt of an order about this proposal, which it cites.
+    pub(crate) fn receipt_about(&self, proposal: &Proposal) -> Receipt {
+        let kind = match self.order {
+            Order::Pause(_) => ReceiptKind::Pause,
+            Order::Resume(_) => ReceiptKind::Resume,
+            Order::Approve(_) => ReceiptKind::Approve,
+            Order::Veto(_) => ReceiptKind::Veto,
+        };
+        self.signed(proposal.directed(kind, self.receipt_id.clone(), self.at))
     }
 
     fn signed(&self, mut receipt: Receipt) -> Receipt {

@@ -19,7 +19,7 @@ use crate::life::{KeyRecord, Phase};
 use crate::receipt::{AttemptMark, Proposal, Receipt};
 use crate::redact::RedactionKey;
 use crate::shared::Shared;
-use crate::trust::Limit;
+use crate::trust::{Limit, OnAlert};
 
 /// One process's stay in a store. Once dead it is fenced for ever; a new one is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -103,6 +103,8 @@ pub struct Claim {
     pub max_land: Duration,
     /// What the gates before found.
     pub clearance: Clearance,
+    /// Whether a person is asked first.
+    pub on_alert: OnAlert,
     /// The limits it must fit into.
     pub limits: Vec<Limit>,
     /// What to answer for a doubt that can be asked about.
@@ -341,7 +343,7 @@ pub trait DurableExec: Ledger {
     async fn close_session(&self, session: SessionId) -> Result<(), StoreError>;
 
     /// Answers each proposal in the order of the gates: wait, duplicate, conflict, stale, doubt,
-    /// refusal, pause, limits, claim. Many at once; the answers come in the order of the claims.
+    /// refusal, pause, approval, limits, claim. Many at once; the answers come in the order of the claims.
     ///
     /// - *Atomic*: each claim with its receipt, or with its intent and turn.
     /// - *After `Ok`*: what the answer says is durable. `Claimed` means that the intent is durable

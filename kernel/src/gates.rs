@@ -125,6 +125,7 @@ impl Weighed {
             self.case.proposal = claim.proposal.clone();
             match answer {
                 ClaimAnswer::Claimed(mark) => {
+                    self.case.name_approver(&mark);
                     return Ok(Claiming::Granted(Box::new(Claimed {
                         weighed: self,
                         session: claim.session,
@@ -187,6 +188,7 @@ impl Weighed {
                 .map(|mut found| found.pop())
             {
                 Ok(Some(ClaimAnswer::Claimed(mark))) => {
+                    case.name_approver(&mark);
                     let session = claim.session;
                     let weighed = Self {
                         kernel,

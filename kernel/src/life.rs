@@ -17,6 +17,7 @@
 //! Stores call these functions inside their transaction, or do the same in their own language and
 //! are tested against them. Nothing here reads a clock or touches a store.
 
+mod approvals;
 mod claim;
 mod close;
 mod controls;
@@ -37,12 +38,13 @@ use crate::key::{IdempotencyKey, TenantId};
 use crate::receipt::{AttemptMark, Proposal};
 use crate::shared::Shared;
 
+pub use approvals::{ASKED_FOR, Answer, Approval};
 pub(crate) use claim::Said;
 pub use claim::{ClaimStep, Turn, claim, told_before};
 pub use close::{ForgetStep, ResolveStep, forget, owner_died, resolve};
 pub use controls::{
-    DirectiveStep, Hold, Note, NoteError, NoteKind, NoteName, Pauses, Through, direct, let_through,
-    wanted,
+    DirectiveStep, Grant, Hold, Note, NoteError, NoteKind, NoteName, Pauses, Through, direct,
+    let_through, wanted,
 };
 pub use limits::{LIMIT_MAX, give_slot_back, slots_given_back};
 pub use settle::{SettleStep, settle};
@@ -181,6 +183,7 @@ impl KeyRecord {
             attempt: self.attempt,
             session: Some(self.session),
             fence: Some(self.fence),
+            approver: self.proposal.approver.clone(),
         }
     }
 

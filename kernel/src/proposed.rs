@@ -18,11 +18,11 @@ use crate::durable::{Claim, Clearance, Fingerprint, OnDoubt, SessionId, SettledO
 use crate::error::ExecError;
 use crate::json;
 use crate::life::{self, NoteName};
-use crate::receipt::{Proposal, ReceiptAction};
+use crate::receipt::{AttemptMark, Proposal, ReceiptAction};
 use crate::redact::{Redaction, RedactionKey};
 use crate::setup::{RunContext, Seams};
 use crate::shared::Shared;
-use crate::trust::{Limit, Ruling, TrustDecision, TrustPolicy, TrustQuestion};
+use crate::trust::{Limit, OnAlert, Ruling, TrustDecision, TrustPolicy, TrustQuestion};
 
 /// A proposal before any gate: looked up, with its secrets found.
 #[derive(Debug)]
@@ -206,6 +206,7 @@ impl Proposed {
             rule: ruling.rule,
             policy: ruling.policy.map(Shared::from),
             note: ruling.because,
+            approver: None,
             limits: ruling
                 .limits
                 .iter()
@@ -222,6 +223,7 @@ pub(crate) struct Case {
     pub(crate) proposed: Proposed,
     pub(crate) proposal: Shared<Proposal>,
     clearance: Clearance,
+    on_alert: OnAlert,
     limits: Vec<Limit>,
     fingerprint: Fingerprint,
 }
@@ -231,15 +233,27 @@ impl Case {
     pub(crate) fn new(proposed: Proposed, policy: &dyn TrustPolicy) -> Result<Self, ExecError> {
         let (ruling, clearance) = proposed.weigh(policy);
         let limits = ruling.limits.clone();
+        let on_alert = match ruling.decision {
+            TrustDecision::Alert => ruling.on_alert,
+            TrustDecision::Allow | TrustDecision::Block => OnAlert::Notify,
+        };
         let proposal = Shared::from(proposed.proposal(ruling));
         let fingerprint = Fingerprint(digest_of(&life::Said::by(&proposal))?);
         Ok(Self {
             proposed,
             proposal,
             clearance,
+            on_alert,
             limits,
             fingerprint,
         })
+    }
+
+    /// The receipt names whoever approved it.
+    pub(crate) fn name_approver(&mut self, mark: &AttemptMark) {
+        if mark.approver.is_some() {
+            self.proposal.approver.clone_from(&mark.approver);
+        }
     }
 
     /// What the store is asked.
@@ -260,6 +274,7 @@ impl Case {
                 .map(|contract| contract.max_land)
                 .unwrap_or_default(),
             clearance: self.clearance.clone(),
+            on_alert: self.on_alert,
             limits: self.limits.clone(),
             on_doubt,
             at,

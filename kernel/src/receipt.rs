@@ -27,6 +27,10 @@ pub enum ReceiptKind {
     Pause,
     /// A pause ended.
     Resume,
+    /// A person let an action run that had to wait for one.
+    Approve,
+    /// A person said no to it.
+    Veto,
 }
 
 /// How it ended, for auditors.
@@ -113,6 +117,9 @@ pub struct Proposal {
     pub policy: Option<Shared<PolicyRef>>,
     /// What the rule saw.
     pub note: Option<String>,
+    /// The person who approved it, once one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approver: Option<String>,
     /// The limits it counts towards, by the names of their notes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,
@@ -131,6 +138,8 @@ pub struct AttemptMark {
     pub session: Option<SessionId>,
     /// The turn's fence.
     pub fence: Option<Fence>,
+    /// The person who approved it, if one had to.
+    pub approver: Option<String>,
 }
 
 impl AttemptMark {
@@ -141,6 +150,7 @@ impl AttemptMark {
             attempt: 0,
             session: None,
             fence: None,
+            approver: None,
         }
     }
 }
@@ -351,7 +361,7 @@ impl Proposal {
             result_digest: None,
             effect_id: None,
             original_receipt_id: None,
-            approver: None,
+            approver: self.approver.clone(),
             session: mark.session,
             fence: mark.fence,
             proposed_at: self.proposed_at,

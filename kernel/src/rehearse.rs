@@ -156,8 +156,8 @@ impl Rehearsal<'_> {
         }
         let through = life::let_through(key, claim, &found);
         match through.map_err(|error| ExecError::Invariant(error.to_string()))? {
-            Through::Granted(notes) => {
-                let notes = notes.into_iter().map(|note| (note.name, note.body));
+            Through::Granted(grant) => {
+                let notes = grant.notes.into_iter().map(|note| (note.name, note.body));
                 self.notes.extend(notes);
                 Ok(None)
             }

@@ -99,22 +99,15 @@ impl Ruling {
         }
     }
 
-    /// Closes what no store keeps: a limit nobody can count, or an approval nobody can give, must
-    /// not be passed over.
+    /// Closes what no store keeps: a limit nobody can count must not be passed over.
     pub(crate) fn unless_unkept(mut self) -> Self {
-        let asks = self.decision == TrustDecision::Alert && self.on_alert == OnAlert::Approve;
         let runs = self.decision != TrustDecision::Block;
         let uncountable = self.limits.iter().any(|limit| limit.max > LIMIT_MAX);
-        let because = if runs && uncountable {
-            format!("limits above {LIMIT_MAX} are not counted")
-        } else if asks {
-            "approvals are not kept by this version".to_owned()
-        } else {
-            return self;
-        };
-        self.decision = TrustDecision::Block;
-        self.limits.clear();
-        self.because = Some(because);
+        if runs && uncountable {
+            self.decision = TrustDecision::Block;
+            self.limits.clear();
+            self.because = Some(format!("limits above {LIMIT_MAX} are not counted"));
+        }
         self
     }
 }

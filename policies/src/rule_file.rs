@@ -192,7 +192,6 @@ impl<'a> Source<'a> {
         let (line, _) = self.lines.place(raw.span().start);
         let raw = raw.into_inner();
         self.check_label("the rule's name", &raw.name)?;
-        self.refuse_later_words(&raw)?;
         let on_alert = raw.alert.as_ref().map(|word| self.on_alert(word));
         let limit = raw.limit.map(|limit| self.limit(limit.get_ref()));
         let connector = raw
@@ -219,18 +218,6 @@ impl<'a> Source<'a> {
             limit: limit.transpose()?,
             on_alert: on_alert.transpose()?.unwrap_or_default(),
         })
-    }
-
-    /// What the stores cannot keep yet is read, so that its mistakes show, and then refused.
-    fn refuse_later_words(&self, raw: &RawRule) -> Result<(), PolicyError> {
-        if let Some(alert) = &raw.alert
-            && self.on_alert(alert)? == OnAlert::Approve
-        {
-            let problem = "`alert = \"approve\"` needs approvals, which this version does not have";
-            let remedy = "write `notify`, or BLOCK";
-            return Err(self.refuse(alert.span().start, problem, remedy));
-        }
-        Ok(())
     }
 
     fn on_alert(&self, word: &Spanned<String>) -> Result<OnAlert, PolicyError> {

@@ -184,16 +184,19 @@ pub(crate) fn claim<B: Book>(
     let key = book.key(tenant, &claim.proposal.idempotency_key)?;
     let answer = match life::claim(key.as_deref(), &entity, turn, claim, book.now()) {
         ClaimStep::Grant {
-            key: granted,
+            key: mut granted,
             entity,
         } => match let_through(book, tenant, key.as_deref(), claim)? {
-            None => {
+            Ok(approver) => {
+                if approver.is_some() {
+                    granted.proposal.approver = approver;
+                }
                 let mark = granted.mark();
                 book.put_key(*granted, Change::Claimed)?;
                 book.put_entity(tenant, entity_key, &entity)?;
                 ClaimAnswer::Claimed(mark)
             }
-            Some(refused) => refused,
+            Err(refused) => refused,
         },
         ClaimStep::GrantedBefore(mark) => ClaimAnswer::Claimed(mark),
         ClaimStep::Wait => {
@@ -210,25 +213,25 @@ pub(crate) fn claim<B: Book>(
     Ok(answer)
 }
 
-/// What people say about a claim that everything else lets through: nothing, or a refusal whose
-/// receipt is written.
+/// What people and limits say about a claim that everything else lets through: who approved it, if
+/// anybody had to, or a refusal whose receipt is written.
 fn let_through<B: Book>(
     book: &mut B,
     tenant: &TenantId,
     key: Option<&KeyRecord>,
     claim: &Claim,
-) -> Result<Option<ClaimAnswer>, BookError<B::Error>> {
+) -> Result<Result<Option<String>, ClaimAnswer>, BookError<B::Error>> {
     let mut found = BTreeMap::new();
     for name in life::wanted(claim) {
         let body = book.note(tenant, &name)?;
         found.insert(name, body);
     }
     let (answer, notes) = match life::let_through(key, claim, &found).map_err(BookError::Note)? {
-        Through::Granted(notes) => (None, notes),
+        Through::Granted(grant) => (Ok(grant.approver), grant.notes),
         Through::Held(hold) => {
             book.append(hold.receipt)?;
             let (refusal, attempt) = (hold.refusal, hold.attempt);
-            (Some(ClaimAnswer::Refused { refusal, attempt }), hold.notes)
+            (Err(ClaimAnswer::Refused { refusal, attempt }), hold.notes)
         }
     };
     for note in notes {

@@ -158,7 +158,7 @@ fn approvals_are_refused_not_ignored() {
     refused(
         "[trust]\nalert = 'approve'\n",
         "2:9",
-        &["not in this version", "`notify`", "BLOCK"],
+        &["say it in the rule", "`alert = \"approve\"`", "`notify`"],
     );
 }
 

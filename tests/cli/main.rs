@@ -6,6 +6,7 @@
 mod support;
 mod vendor;
 
+mod approvals;
 mod bad_config;
 mod bad_plans;
 mod doctor;

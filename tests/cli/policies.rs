@@ -63,11 +63,7 @@ fn a_policy_that_does_not_load_stops_everything_and_says_where() {
             "6:17",
             "from 1 to 5000",
         ),
-        (
-            format!("{RULE}alert = 'approve'\n"),
-            "6:9",
-            "needs approvals",
-        ),
+        (format!("{RULE}alert = 'page'\n"), "6:9", "no way to raise"),
         (RULE.replace("version = 1\n", ""), "1:1", "version"),
         ("policy = 'p'\nversion = 1\n".to_owned(), "1:1", "[[rule]]"),
         (RULE.replace("[[rule]]", "[[rule"), "3:", "correct it there"),

@@ -208,7 +208,7 @@ impl TrustPolicy for Unkept {
 
 /// Rule 6.13: what is not kept is not passed over.
 #[tokio::test]
-async fn a_limit_or_an_approval_that_no_store_keeps_blocks() {
+async fn a_limit_that_no_store_counts_blocks() {
     let limit = Limit {
         rule: "r".to_owned(),
         policy: PolicyRef {
@@ -224,10 +224,6 @@ async fn a_limit_or_an_approval_that_no_store_keeps_blocks() {
         limits: vec![limit.clone()],
         ..Ruling::of(decision)
     };
-    let asking = Ruling {
-        on_alert: OnAlert::Approve,
-        ..Ruling::of(TrustDecision::Alert)
-    };
     for (ruling, note) in [
         (
             limited(TrustDecision::Allow),
@@ -237,7 +233,6 @@ async fn a_limit_or_an_approval_that_no_store_keeps_blocks() {
             limited(TrustDecision::Alert),
             "limits above 5000 are not counted",
         ),
-        (asking, "approvals are not kept by this version"),
     ] {
         let mut world = memory().world;
         world.policy = Arc::new(Unkept(ruling));

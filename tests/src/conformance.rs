@@ -4,6 +4,7 @@
 //! `docs/semantics.md` stands above it. A store that cannot keep one is listed with the rule's name
 //! and the reason.
 
+pub mod approvals;
 pub mod desk;
 pub mod doubts;
 pub mod keys;
@@ -106,6 +107,13 @@ macro_rules! conformance {
                     a_failed_resend_asked_again_changes_nothing,
                     a_late_answer_asked_again_changes_nothing,
                     a_late_answer_does_not_release_anothers_turn,
+                }
+                approvals {
+                    what_needs_approval_waits_and_then_runs_with_its_approver,
+                    an_approval_is_of_those_arguments_that_policy_and_that_generation,
+                    an_approval_turns_no_refusal_into_a_run,
+                    a_veto_is_final_for_the_proposal_and_not_for_the_key,
+                    a_question_and_an_approval_expire,
                 }
                 limits {
                     a_limit_stops_the_next_and_says_when_a_slot_is_free,

@@ -32,7 +32,7 @@ pub(crate) async fn pause(args: &PauseArgs, project: Option<&Path>) -> Result<Ex
             shown(&halt.by),
             moment(halt.at)
         )),
-        DirectiveAnswer::Done | DirectiveAnswer::NotPaused => note(&format!(
+        _ => note(&format!(
             "nothing new is sent for tenant `{}`, by any process that shares this store; what was \
              claimed before goes on to its end",
             shown(&tenant)
@@ -55,7 +55,7 @@ pub(crate) async fn resume(args: &PauseArgs, project: Option<&Path>) -> Result<E
     let left = Pauses::read(left.as_deref())?;
     match answer {
         DirectiveAnswer::Done => data(&format!("resumed: {what}"))?,
-        DirectiveAnswer::NotPaused | DirectiveAnswer::PausedBefore(_) => {
+        _ => {
             note(&format!("{what} was not paused"));
         }
     }
@@ -71,7 +71,7 @@ pub(crate) async fn resume(args: &PauseArgs, project: Option<&Path>) -> Result<E
     }
     Ok(match answer {
         DirectiveAnswer::Done => Exit::Ok,
-        DirectiveAnswer::NotPaused | DirectiveAnswer::PausedBefore(_) => Exit::Refused,
+        _ => Exit::Refused,
     })
 }
 

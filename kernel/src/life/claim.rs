@@ -138,7 +138,10 @@ fn refusal_of(receipt: &Receipt, key: Option<&KeyRecord>, claim: &Claim) -> Refu
         reason,
         error: receipt.error.clone().unwrap_or_default(),
         conflict: other.map_or_else(Vec::new, |key| differing_paths(key, claim)),
-        rule: receipt.rule.clone().filter(|_| reason == Reason::Limit),
+        rule: receipt
+            .rule
+            .clone()
+            .filter(|_| matches!(reason, Reason::Limit | Reason::AwaitingApproval)),
     }
 }
 
@@ -255,6 +258,7 @@ pub(super) fn seen(key: Option<&KeyRecord>) -> AttemptMark {
         Some(key) => AttemptMark {
             session: None,
             fence: None,
+            approver: None,
             ..key.mark()
         },
     }

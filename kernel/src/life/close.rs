@@ -164,6 +164,7 @@ pub fn forget(key: &KeyRecord, wish: &Forget) -> ForgetStep {
         attempt: 0,
         session: None,
         fence: None,
+        approver: None,
     };
     let mut receipt = key
         .proposal

@@ -14,10 +14,12 @@ use crate::directive::{Directive, DirectiveAnswer, Halt, Order};
 use crate::durable::Claim;
 use crate::key::{OperatorName, TenantId};
 use crate::life::KeyRecord;
+use crate::life::approvals::{Asked, answer, asked};
 use crate::life::claim::seen;
 use crate::life::limits::take_slots;
 use crate::receipt::{Ending, Receipt};
 use crate::shared::Shared;
+use crate::trust::OnAlert;
 
 /// What a note is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,6 +28,8 @@ pub enum NoteKind {
     Pause,
     /// The slots of a limit.
     Limit,
+    /// A question to a person about a key.
+    Approval,
 }
 
 impl NoteKind {
@@ -34,6 +38,7 @@ impl NoteKind {
         match self {
             Self::Pause => "pause",
             Self::Limit => "limit",
+            Self::Approval => "approval",
         }
     }
 }
@@ -140,16 +145,30 @@ impl Pauses {
 /// The notes that decide whether this claim, which everything else lets through, is granted.
 pub fn wanted(claim: &Claim) -> Vec<NoteName> {
     let limits = claim.limits.iter().map(NoteName::limit);
-    std::iter::once(NoteName::pause()).chain(limits).collect()
+    let question = match claim.on_alert {
+        OnAlert::Approve => Some(NoteName::approval(&claim.proposal.idempotency_key)),
+        OnAlert::Notify => None,
+    };
+    let pause = std::iter::once(NoteName::pause());
+    pause.chain(question).chain(limits).collect()
 }
 
 /// What becomes of a grant.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Through {
-    /// It is granted; these notes are written with it.
-    Granted(Vec<Note>),
+    /// It is granted.
+    Granted(Grant),
     /// It is refused after all.
     Held(Box<Hold>),
+}
+
+/// What is written with a grant.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// The notes.
+    pub notes: Vec<Note>,
+    /// The person who approved it, if one had to; it stands in the key's proposal.
+    pub approver: Option<String>,
 }
 
 /// A refusal of what everything else lets through.
@@ -191,9 +210,23 @@ pub fn let_through(
         return Ok(Through::Held(Box::new(Hold::new(key, claim, refusal))));
     }
     let generation = key.map_or(1, |key| key.generation);
+    let mut approver = None;
+    if claim.on_alert == OnAlert::Approve {
+        let name = NoteName::approval(&claim.proposal.idempotency_key);
+        match asked(claim, generation, body(&name))? {
+            Asked::Approved(by) => approver = Some(by),
+            Asked::Waits(refusal, question) => {
+                let mut hold = Hold::new(key, claim, refusal);
+                hold.receipt.rule.clone_from(&claim.proposal.rule);
+                hold.receipt.policy.clone_from(&claim.proposal.policy);
+                hold.notes.extend(question);
+                return Ok(Through::Held(Box::new(hold)));
+            }
+        }
+    }
     let slots = take_slots(claim, generation, |name| body(name).map(str::to_owned))?;
     Ok(match slots {
-        Ok(notes) => Through::Granted(notes),
+        Ok(notes) => Through::Granted(Grant { notes, approver }),
         Err((limit, refusal)) => {
             let mut hold = Hold::new(key, claim, refusal);
             hold.receipt.rule = Some(limit.rule);
@@ -219,6 +252,7 @@ impl Directive {
     pub fn note_name(&self) -> NoteName {
         match &self.order {
             Order::Pause(_) | Order::Resume(_) => NoteName::pause(),
+            Order::Approve(key) | Order::Veto(key) => NoteName::approval(key),
         }
     }
 }
@@ -234,9 +268,11 @@ pub fn direct(
         receipt: None,
         answer,
     };
-    let mut pauses = Pauses::read(body)?;
-    match &directive.order {
+    let read = || Pauses::read(body);
+    let pauses = match &directive.order {
+        Order::Approve(_) | Order::Veto(_) => return answer(directive, body),
         Order::Pause(operator) => {
+            let mut pauses = read()?;
             let before = pauses.place(operator.as_ref());
             // The same order again, its answer lost, is the same pause.
             if let Some(halt) = before.filter(|halt| halt.receipt_id != directive.receipt_id) {
@@ -247,13 +283,16 @@ pub fn direct(
                 None => pauses.everything = Some(halt),
                 Some(name) => drop(pauses.operators.insert(name.clone(), halt)),
             }
+            pauses
         }
         Order::Resume(operator) => {
+            let mut pauses = read()?;
             if pauses.place(operator.as_ref()).is_none() {
                 return Ok(unchanged(DirectiveAnswer::NotPaused));
             }
+            pauses
         }
-    }
+    };
     Ok(DirectiveStep {
         note: Some(pauses.note()?),
         receipt: Some(Box::new(directive.receipt(tenant)?)),

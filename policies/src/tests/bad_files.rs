@@ -66,13 +66,7 @@ fn the_good_file_loads_with_its_digest() {
 }
 
 #[test]
-fn a_word_of_a_later_version_is_refused_and_not_ignored() {
-    refused(
-        "max_value = 500",
-        "alert = \"approve\"",
-        (10, 9),
-        "`alert = \"approve\"` needs approvals",
-    );
+fn a_way_to_raise_that_nobody_knows_is_refused() {
     refused(
         "max_value = 500",
         "alert = \"page\"",

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use operators_kernel::life::{Application, Phase};
 use operators_kernel::{
-    AttemptMark, Claim, ClaimAnswer, Clearance, Ending, Fence, Original, Proposal, Receipt,
-    SettleAnswer, SettledOutcome, Settlement, TenantId,
+    AttemptMark, Claim, ClaimAnswer, Clearance, Ending, Fence, OnAlert, Original, Proposal,
+    Receipt, SettleAnswer, SettledOutcome, Settlement, TenantId,
 };
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -92,7 +92,7 @@ impl ClaimItem {
             refusal[0],
             refusal[1],
             refusal[2],
-            Value::Text(if claim.limits.is_empty() { "f" } else { "t" }),
+            Value::Text(if is_controlled(claim) { "t" } else { "f" }),
         ]
     }
 
@@ -108,6 +108,7 @@ impl ClaimItem {
                     attempt,
                     session: Some(claim.session),
                     fence: Some(Fence(fence)),
+                    approver: None,
                 })
             }
             "duplicate" => {
@@ -377,6 +378,11 @@ fn deal<I, T>(
         }
     }
     answers
+}
+
+/// Whether people or limits have a say that the statement does not know of.
+fn is_controlled(claim: &Claim) -> bool {
+    !claim.limits.is_empty() || claim.on_alert == OnAlert::Approve
 }
 
 /// How long a call may still land; far beyond any life, but no overflow when added to a time.

@@ -16,6 +16,7 @@ const NO_MARK: AttemptMark = AttemptMark {
     attempt: 0,
     session: None,
     fence: None,
+    approver: None,
 };
 
 /// A receipt in pieces: before the attempt, before the generation, before the original receipt

@@ -7,10 +7,10 @@ use std::time::Duration;
 use operators_kernel::life::{EntityRecord, KeyRecord, NoteName};
 use operators_kernel::{
     Claim, ClaimAnswer, Clearance, ConnectorName, Cursor, DurableExec, Effect, EffectClass,
-    Fingerprint, Forget, ForgetAnswer, LedgerEntry, OnDoubt, OnUnknown, Original, Proposal, Reason,
-    Receipt, ReceiptAction, ReceiptFilter, Refusal, Resolution, ResolveAnswer, Resolver, SessionId,
-    SettleAnswer, SettledOutcome, Settlement, Shared, StoreError, TenantId, Ticket, Timestamp,
-    ToolName, TrustDecision, Verdict, json,
+    Fingerprint, Forget, ForgetAnswer, LedgerEntry, OnAlert, OnDoubt, OnUnknown, Original,
+    Proposal, Reason, Receipt, ReceiptAction, ReceiptFilter, Refusal, Resolution, ResolveAnswer,
+    Resolver, SessionId, SettleAnswer, SettledOutcome, Settlement, Shared, StoreError, TenantId,
+    Ticket, Timestamp, ToolName, TrustDecision, Verdict, json,
 };
 use serde_json::json;
 
@@ -68,6 +68,7 @@ pub fn ask(entity_key: &str, idempotency_key: &str) -> Claim {
             rule: Some("the test's rule".to_owned()),
             policy: None,
             note: None,
+            approver: None,
             limits: Vec::new(),
             proposed_at: at,
         }),
@@ -77,6 +78,7 @@ pub fn ask(entity_key: &str, idempotency_key: &str) -> Claim {
         deadline: LONG,
         max_land: Duration::ZERO,
         clearance: Clearance::Cleared,
+        on_alert: OnAlert::Notify,
         limits: Vec::new(),
         on_doubt: OnDoubt::Refuse,
         at,

@@ -40,6 +40,7 @@ pub async fn the_first_claim_is_a_durable_intent_of_attempt_one(bench: &dyn Benc
         attempt: 1,
         session: Some(desk.session),
         fence: Some(Fence(1)),
+        approver: None,
     };
     assert_eq!(answer, ClaimAnswer::Claimed(mark));
     let other = Desk::open(bench).await;

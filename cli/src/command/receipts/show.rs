@@ -91,6 +91,8 @@ fn outcome_words(receipt: &Receipt) -> String {
         (ReceiptKind::Forget, ..) => "forgotten".to_owned(),
         (ReceiptKind::Pause, ..) => "paused".to_owned(),
         (ReceiptKind::Resume, ..) => "resumed".to_owned(),
+        (ReceiptKind::Approve, ..) => "approved".to_owned(),
+        (ReceiptKind::Veto, ..) => "vetoed".to_owned(),
         (ReceiptKind::Correction, ..) => format!("corrected: {outcome}"),
         (ReceiptKind::Proposal, Some(ReceiptOutcome::Refused), Some(reason)) => {
             format!("refused: {}", reason.as_str())
@@ -163,6 +165,8 @@ fn kind(kind: ReceiptKind) -> &'static str {
         ReceiptKind::Forget => "forget: a key was opened for its next generation",
         ReceiptKind::Pause => "pause: a person stopped an operator, or everything",
         ReceiptKind::Resume => "resume: a person ended a pause",
+        ReceiptKind::Approve => "approve: a person let what waited run",
+        ReceiptKind::Veto => "veto: a person said no to what waited",
     }
 }
 

@@ -50,6 +50,11 @@ pub(crate) fn tell(
             &project.command(&resolve, &args.whose),
             "or --not-applied, --write-off",
         );
+    } else if with(Reason::AwaitingApproval).is_some() {
+        next(
+            &project.command("approvals list", &args.whose),
+            "what waits for a person",
+        );
     } else if abandoned || with(Reason::EntityInDoubt).is_some() {
         next(
             &project.command("doubts list", &args.whose),

@@ -1,0 +1,159 @@
+//! People in the loop: asked, answered, and what that does and does not let run.
+
+use operators::{Receipt, ReceiptKind};
+use serde_json::{Value, json};
+
+use crate::support::{Project, hold};
+
+const ASKING: &str = r#"
+policy = "asking"
+version = 1
+[[rule]]
+name = "ask first"
+decision = "ALERT"
+alert = "approve"
+"#;
+
+fn project() -> Project {
+    let project = Project::with_file();
+    project.write("policies/all.toml", ASKING);
+    project
+}
+
+fn pending(project: &Project) -> Vec<Value> {
+    let said = project.run(&["approvals", "list", "--json"]).ended(0);
+    said.lines()
+}
+
+#[track_caller]
+fn waits(project: &Project, plan: &Value) {
+    let run = project.plan(plan).ended(3);
+    let reason = run.results()[0].reason.map(operators::Reason::as_str);
+    assert_eq!(reason, Some("awaiting_approval"), "{run:#?}");
+}
+
+fn approve(project: &Project) {
+    let args = ["approvals", "approve", "SO-1:hold", "--because", "checked"];
+    let said = project.run(&args).ended(0);
+    assert_eq!(said.stdout, "SO-1:hold: approved\n");
+}
+
+fn of_kind(project: &Project, kind: ReceiptKind) -> Vec<Receipt> {
+    let all = project.receipts().into_iter();
+    all.filter(|one| one.kind == kind).collect()
+}
+
+#[test]
+fn an_approved_action_runs_once_with_its_approver() {
+    // rule 9.7, 9.9
+    let project = project();
+    let plan = json!([hold("SO-1")]);
+    waits(&project, &plan);
+    waits(&project, &plan);
+    let asked = pending(&project);
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0]["args"]["order"], "SO-1");
+    assert_eq!(asked[0]["rule"], "ask first");
+    let listed = project.run(&["approvals", "list"]).ended(0);
+    listed.tells("approvals approve");
+    assert!(project.effects().is_empty());
+
+    approve(&project);
+    assert!(pending(&project).is_empty());
+    let run = project.plan(&plan).ended(0);
+    assert_eq!(run.decisions(), ["ALERT"]);
+    assert_eq!(project.plan(&plan).ended(0).decisions(), ["DEDUP"]);
+    assert_eq!(project.effects().len(), 1);
+    let receipts = project.receipts();
+    let applied = receipts
+        .iter()
+        .find(|one| one.ok && one.result_digest.is_some());
+    let applied = applied.expect("the receipt of the effect");
+    assert_eq!(applied.approver.as_deref(), Some("auditor"));
+    let approvals = of_kind(&project, ReceiptKind::Approve);
+    assert_eq!(approvals.len(), 1);
+    let cited = approvals[0].original_receipt_id.as_deref();
+    assert_eq!(cited, asked[0]["receipt_id"].as_str());
+}
+
+#[test]
+fn approve_then_change_args_does_not_run() {
+    // rule 9.8
+    let project = project();
+    waits(&project, &json!([hold("SO-1")]));
+    approve(&project);
+    let mut changed = hold("SO-1");
+    changed["args"]["order"] = json!("SO-2");
+    waits(&project, &json!([changed]));
+    assert!(project.effects().is_empty());
+}
+
+#[test]
+fn approve_then_change_policy_does_not_run() {
+    // rule 9.8, 9.9
+    let project = project();
+    let plan = json!([hold("SO-1")]);
+    waits(&project, &plan);
+    approve(&project);
+    project.edit("policies/all.toml", "version = 1", "version = 2");
+    waits(&project, &plan);
+    approve(&project);
+    project.edit("policies/all.toml", "ALERT", "BLOCK");
+    project.edit("policies/all.toml", "alert = \"approve\"\n", "");
+    let run = project.plan(&plan).ended(3);
+    let reason = run.results()[0].reason.map(operators::Reason::as_str);
+    assert_eq!(reason, Some("policy"));
+    assert!(project.effects().is_empty());
+}
+
+#[test]
+fn a_veto_is_final_for_that_proposal_and_not_for_the_key() {
+    // rule 9.10
+    let project = project();
+    let plan = json!([hold("SO-1")]);
+    waits(&project, &plan);
+    let veto = ["approvals", "veto", "SO-1:hold", "--because", "wrong order"];
+    let said = project.run(&veto).ended(0);
+    assert_eq!(said.stdout, "SO-1:hold: vetoed\n");
+    let run = project.plan(&plan).ended(3);
+    let results = run.results();
+    let error = results[0].error.as_deref().expect("an error");
+    assert!(error.contains("vetoed by auditor"), "{error}");
+    let yes = [
+        "approvals",
+        "approve",
+        "SO-1:hold",
+        "--because",
+        "changed my mind",
+    ];
+    project
+        .run(&yes)
+        .ended(1)
+        .tells("vetoed already, by auditor");
+    let vetoes = of_kind(&project, ReceiptKind::Veto);
+    assert_eq!(vetoes.len(), 1);
+    assert_eq!(vetoes[0].note.as_deref(), Some("wrong order"));
+
+    let mut other = hold("SO-1");
+    other["args"]["why"] = json!("asked for");
+    waits(&project, &json!([other]));
+    approve(&project);
+    let run = project.plan(&json!([other])).ended(0);
+    assert_eq!(run.decisions(), ["ALERT"]);
+}
+
+#[test]
+fn what_was_never_asked_cannot_be_answered() {
+    // rule 9.7
+    let project = project();
+    project
+        .run(&["approvals", "list"])
+        .ended(0)
+        .tells("waits for a person");
+    project.plan(&json!([])).ended(0);
+    let args = ["approvals", "approve", "SO-1:hold", "--because", "x"];
+    project
+        .run(&args)
+        .ended(1)
+        .tells("nothing waits under key `SO-1:hold`");
+}

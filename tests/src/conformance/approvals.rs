@@ -1,0 +1,208 @@
+//! Approvals: asked once, bound to what was asked, answered by a person (section 9).
+
+use std::time::Duration;
+
+use operators_kernel::life::{ASKED_FOR, Approval, NoteKind, NoteName};
+use operators_kernel::{
+    Claim, ClaimAnswer, Clearance, Directive, DirectiveAnswer, Disposition, ForgetAnswer, OnAlert,
+    Order, PolicyRef, Reason, ReceiptKind, ReceiptOutcome, Refusal, Timestamp, TrustDecision,
+};
+
+use super::desk::{Desk, again, applied, ask, failed, fresh_id, moment, unheard};
+use crate::fixtures::key;
+use crate::stores::Bench;
+
+fn asking(entity: &str, name: &str) -> Claim {
+    let mut claim = ask(entity, name);
+    claim.on_alert = OnAlert::Approve;
+    claim.proposal.decision = TrustDecision::Alert;
+    claim.proposal.rule = Some("ask first".to_owned());
+    claim.proposal.policy = Some(policy("sha256:01").into());
+    claim
+}
+
+fn policy(digest: &str) -> PolicyRef {
+    PolicyRef {
+        name: "asking".to_owned(),
+        version: 1,
+        digest: digest.to_owned(),
+    }
+}
+
+fn directive(order: Order) -> Directive {
+    Directive {
+        order,
+        by: "grace".to_owned(),
+        note: Some("seen".to_owned()),
+        receipt_id: fresh_id(),
+        at: moment(),
+    }
+}
+
+async fn direct(desk: &Desk, order: Order) -> DirectiveAnswer {
+    let directed = desk.store.direct(&desk.tenant, directive(order)).await;
+    directed.expect("the store obeys")
+}
+
+async fn approve(desk: &Desk, name: &str) {
+    let approved = direct(desk, Order::Approve(key(name))).await;
+    assert_eq!(approved, DirectiveAnswer::Done);
+}
+
+async fn question(desk: &Desk, name: &str) -> Option<Approval> {
+    let name = NoteName::approval(&key(name));
+    let found = desk.store.note(&desk.tenant, &name).await;
+    Approval::read(found.expect("shown").as_deref()).expect("read")
+}
+
+fn after(at: Timestamp, span: Duration) -> Timestamp {
+    let micros = i64::try_from(span.as_micros()).expect("a short span");
+    Timestamp::from_micros(at.as_micros() + micros)
+}
+
+/// By rules 9.7, 9.9.
+pub async fn what_needs_approval_waits_and_then_runs_with_its_approver(bench: &dyn Bench) {
+    let (desk, other) = (Desk::open(bench).await, Desk::open(bench).await);
+    let claim = asking("order:1", "k1");
+    let refusal = desk.refusal(&claim).await;
+    assert_eq!(refusal.reason, Reason::AwaitingApproval);
+    assert!(
+        refusal.error.contains("approvals approve k1"),
+        "{}",
+        refusal.error
+    );
+    let receipt = desk.receipt(&claim.proposal.receipt_id).await;
+    assert_eq!(receipt.decision, Some(Disposition::Block));
+    assert_eq!(receipt.outcome, Some(ReceiptOutcome::Refused));
+    assert_eq!(receipt.reason, Some(Reason::AwaitingApproval));
+    assert_eq!(receipt.rule.as_deref(), Some("ask first"));
+    // Asked once: proposing again asks nothing new.
+    let asked = question(&desk, "k1").await.expect("a question");
+    assert_eq!(asked.expires_at, after(claim.at, ASKED_FOR));
+    desk.refused_as(Reason::AwaitingApproval, &again(&claim))
+        .await;
+    desk.refused_as(Reason::AwaitingApproval, &unheard(&claim))
+        .await;
+    assert_eq!(question(&desk, "k1").await, Some(asked));
+    let listed = desk.store.notes(&desk.tenant, NoteKind::Approval).await;
+    assert_eq!(listed.expect("listed").len(), 1);
+    // Nothing is held meanwhile.
+    desk.run(&ask("order:1", "k2"), applied()).await;
+
+    let yes = directive(Order::Approve(key("k1")));
+    let approved = other.store.direct(&other.tenant, yes.clone()).await;
+    assert_eq!(approved, Ok(DirectiveAnswer::Done));
+    let receipt = desk.receipt(&yes.receipt_id).await;
+    assert_eq!(receipt.kind, ReceiptKind::Approve);
+    assert_eq!(receipt.approver.as_deref(), Some("grace"));
+    let cited = receipt.original_receipt_id.expect("cites the question");
+    assert_eq!(cited, claim.proposal.receipt_id);
+    assert_eq!(receipt.idempotency_key, key("k1"));
+
+    let run = again(&claim);
+    let ClaimAnswer::Claimed(mark) = desk.ask(&run).await else {
+        panic!("approved, but not granted");
+    };
+    assert_eq!(mark.approver.as_deref(), Some("grace"));
+    let record = desk.key("k1").await;
+    assert_eq!(record.proposal.approver.as_deref(), Some("grace"));
+    assert_eq!(record.mark(), mark);
+}
+
+/// By rule 9.8.
+pub async fn an_approval_is_of_those_arguments_that_policy_and_that_generation(bench: &dyn Bench) {
+    let desk = Desk::open(bench).await;
+    let claim = asking("order:1", "k1");
+    desk.refused_as(Reason::AwaitingApproval, &claim).await;
+    approve(&desk, "k1").await;
+    let mut args = again(&claim);
+    args.proposal.action.args.clear();
+    desk.refused_as(Reason::AwaitingApproval, &args).await;
+    // That was another question, and took the place of the first.
+    desk.refused_as(Reason::AwaitingApproval, &again(&claim))
+        .await;
+    approve(&desk, "k1").await;
+    let mut changed = again(&claim);
+    changed.proposal.policy = Some(policy("sha256:02").into());
+    desk.refused_as(Reason::AwaitingApproval, &changed).await;
+    approve(&desk, "k1").await;
+    desk.run(&again(&changed), applied()).await;
+    // The next generation is another effect.
+    assert_eq!(desk.forget("k1").await, ForgetAnswer::Forgotten(2));
+    desk.refused_as(Reason::AwaitingApproval, &again(&changed))
+        .await;
+}
+
+/// By rule 9.9: what blocks, blocks.
+pub async fn an_approval_turns_no_refusal_into_a_run(bench: &dyn Bench) {
+    let desk = Desk::open(bench).await;
+    let claim = asking("order:1", "k1");
+    desk.refused_as(Reason::AwaitingApproval, &claim).await;
+    approve(&desk, "k1").await;
+    let mut blocked = again(&claim);
+    blocked.clearance = Clearance::Refused(Refusal::new(Reason::Policy, "no"));
+    desk.refused_as(Reason::Policy, &blocked).await;
+    let paused = direct(&desk, Order::Pause(None)).await;
+    assert_eq!(paused, DirectiveAnswer::Done);
+    desk.refused_as(Reason::Paused, &again(&claim)).await;
+    direct(&desk, Order::Resume(None)).await;
+    // A definite failure does not use it up.
+    desk.run(&again(&claim), failed()).await;
+    desk.run(&again(&claim), applied()).await;
+    desk.duplicate(&again(&claim)).await;
+}
+
+/// By rule 9.10.
+pub async fn a_veto_is_final_for_the_proposal_and_not_for_the_key(bench: &dyn Bench) {
+    let desk = Desk::open(bench).await;
+    let claim = asking("order:1", "k1");
+    desk.refused_as(Reason::AwaitingApproval, &claim).await;
+    let no = directive(Order::Veto(key("k1")));
+    for _ in 0..2 {
+        // The same answer again, its own answer lost.
+        let vetoed = desk.store.direct(&desk.tenant, no.clone()).await;
+        assert_eq!(vetoed, Ok(DirectiveAnswer::Done));
+    }
+    let receipt = desk.receipt(&no.receipt_id).await;
+    assert_eq!(receipt.kind, ReceiptKind::Veto);
+    assert_eq!(receipt.approver.as_deref(), Some("grace"));
+    let mut much_later = again(&claim);
+    much_later.at = after(claim.at, ASKED_FOR * 9);
+    let refusal = desk.refusal(&much_later).await;
+    assert_eq!(refusal.reason, Reason::AwaitingApproval);
+    assert!(
+        refusal.error.contains("vetoed by grace"),
+        "{}",
+        refusal.error
+    );
+    match direct(&desk, Order::Approve(key("k1"))).await {
+        DirectiveAnswer::AnsweredBefore(answer) => assert!(!answer.approved),
+        other => panic!("answered twice: {other:?}"),
+    }
+    let mut other = again(&claim);
+    other.proposal.value = Some(1.into());
+    desk.refused_as(Reason::AwaitingApproval, &other).await;
+    approve(&desk, "k1").await;
+    desk.run(&again(&other), applied()).await;
+}
+
+/// By rule 9.7.
+pub async fn a_question_and_an_approval_expire(bench: &dyn Bench) {
+    let desk = Desk::open(bench).await;
+    assert_eq!(
+        direct(&desk, Order::Approve(key("k1"))).await,
+        DirectiveAnswer::NotAsked
+    );
+    let claim = asking("order:1", "k1");
+    desk.refused_as(Reason::AwaitingApproval, &claim).await;
+    let mut late = directive(Order::Approve(key("k1")));
+    late.at = after(claim.at, ASKED_FOR);
+    let approved = desk.store.direct(&desk.tenant, late).await;
+    assert_eq!(approved, Ok(DirectiveAnswer::NotAsked));
+    approve(&desk, "k1").await;
+    let mut too_late = again(&claim);
+    too_late.at = after(claim.at, ASKED_FOR);
+    desk.refused_as(Reason::AwaitingApproval, &too_late).await;
+    let anew = question(&desk, "k1").await.expect("a question");
+    assert_eq!((anew.asked_at, anew.answer), (too_late.at, None));
+}
