@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use operators_kernel::life::LIMIT_MAX;
 use operators_kernel::{
-    BLOCKED_BY_TRUST_POLICY, Disposition, Limit, OnAlert, OperatorName, PlannedAction, PolicyRef,
-    Ruling, TrustDecision, TrustPolicy, TrustQuestion,
+    BLOCKED_BY_TRUST_POLICY, Disposition, Limit, OperatorName, PlannedAction, PolicyRef, Ruling,
+    TrustDecision, TrustPolicy, TrustQuestion,
 };
 use operators_policies::{Policy, Reach, RuleSet};
 use operators_tests::fakes::{Act, Panics, Says};
