@@ -394,7 +394,7 @@ mod tests {
             (
                 "[trust]\nalert = \"approve\"",
                 ":2:9:",
-                "not in this version",
+                "say it in the rule",
             ),
             ("tenant = \"a\\u0000b\"", ":1:10:", "control character"),
             ("[operators.a]\nevery = \"often\"", ":2:9:", "`14d`"),
