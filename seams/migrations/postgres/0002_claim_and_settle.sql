@@ -48,7 +48,6 @@ RETURNS TABLE (item integer, answer text, its_generation integer, its_attempt in
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
-SET enable_nestloop = off -- or it compares every item of a batch with every other
 SET lock_timeout = '5s'
 AS $$
 #variable_conflict use_column
@@ -198,7 +197,6 @@ RETURNS TABLE (item integer, answer text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
-SET enable_nestloop = off -- or it compares every item of a batch with every other
 SET lock_timeout = '5s'
 AS $$
 #variable_conflict use_column
