@@ -113,8 +113,8 @@ impl Approval {
     fn waits(&self) -> Refusal {
         let (key, expires) = (&self.proposal.idempotency_key, self.expires_at);
         self.refusal(format!(
-            "a person is asked first, until {expires}: `operators approvals approve {key}` or `veto`, \
-             then propose it again"
+            "a person is asked first, until {expires}: `operators approvals approve {key} --because …` \
+             or `veto`, then propose it again"
         ))
     }
 
