@@ -40,6 +40,21 @@ pub struct ConnectorConfig {
     pub tools: BTreeMap<ToolName, ToolConfig>,
 }
 
+impl ConnectorConfig {
+    /// A connector of that kind that says nothing else and has no tools yet.
+    pub fn new(kind: ConnectorKind) -> Self {
+        Self {
+            kind,
+            timeout: None,
+            base_url: None,
+            allow_private_addresses: None,
+            headers: BTreeMap::new(),
+            path: None,
+            tools: BTreeMap::new(),
+        }
+    }
+}
+
 /// One `[connectors.NAME.tools."TOOL"]` table.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -6,10 +6,14 @@
 mod config;
 pub mod duration;
 mod file;
+mod foreign;
+mod hidden;
 mod http;
 mod registry;
 mod schema;
 mod secrets;
+mod snippet;
+mod template;
 #[cfg(test)]
 mod tests;
 

@@ -16,6 +16,7 @@ use operators_kernel::{
 use crate::config::{ConnectorConfig, ConnectorKind, EffectWord, ToolConfig};
 use crate::duration::DurationText;
 use crate::file::FileConnector;
+use crate::foreign;
 use crate::http::HttpConnector;
 use crate::schema::CompiledSchema;
 
@@ -68,6 +69,7 @@ impl Registry {
         let mut connectors = BTreeMap::new();
         for (name, config) in &configs {
             let place = Place::connector(name);
+            foreign::refuse(config, &place)?;
             let connector: Arc<dyn Connector> = match config.kind {
                 ConnectorKind::Http => Arc::new(HttpConnector::compile(
                     config,
@@ -240,24 +242,6 @@ impl Place {
         RegistryError {
             place: format!("{}.{field}", self.0),
             problem: problem.into(),
-        }
-    }
-
-    /// Refuses a field that stands here but belongs to another kind.
-    pub(crate) fn refuse_foreign(
-        &self,
-        kind: ConnectorKind,
-        fields: &[(&str, bool)],
-    ) -> Result<(), RegistryError> {
-        match fields.iter().find(|(_, present)| *present) {
-            None => Ok(()),
-            Some((field, _)) => {
-                let problem = format!(
-                    "a connector of kind `{}` has no `{field}`; remove it",
-                    kind.as_str()
-                );
-                Err(self.refuse(field, problem))
-            }
         }
     }
 }

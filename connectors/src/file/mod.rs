@@ -20,7 +20,7 @@ use operators_kernel::{
     Call, Connector, ConnectorError, Effect, InvokeOutcome, ProbeOutcome, ToolName,
 };
 
-use crate::config::{ConnectorConfig, ConnectorKind, EffectWord, ToolConfig};
+use crate::config::{ConnectorConfig, EffectWord, ToolConfig};
 use crate::file::append::{Appended, Patience};
 use crate::registry::{Place, RegistryError, effect_word};
 
@@ -55,17 +55,6 @@ impl FileConnector {
         place: &Place,
         base_dir: &Path,
     ) -> Result<Self, RegistryError> {
-        place.refuse_foreign(
-            ConnectorKind::File,
-            &[
-                ("base_url", config.base_url.is_some()),
-                (
-                    "allow_private_addresses",
-                    config.allow_private_addresses.is_some(),
-                ),
-                ("headers", !config.headers.is_empty()),
-            ],
-        )?;
         let shown = match &config.path {
             Some(path) if !path.is_empty() => path.clone(),
             _ => return Err(place.refuse("path", "is missing; write `path = \"effects.jsonl\"`")),
@@ -178,16 +167,6 @@ fn compile_tool(
     tool: &ToolConfig,
     place: &Place,
 ) -> Result<bool, RegistryError> {
-    place.refuse_foreign(
-        ConnectorKind::File,
-        &[
-            ("method", tool.method.is_some()),
-            ("path", tool.path.is_some()),
-            ("headers", !tool.headers.is_empty()),
-            ("body", tool.body.is_some()),
-            ("key_header", tool.key_header.is_some()),
-        ],
-    )?;
     if !tool.secret_args.is_empty() {
         return Err(place.refuse(
             "secret_args",

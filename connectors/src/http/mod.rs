@@ -6,11 +6,9 @@
 
 mod address;
 mod client;
-mod hidden;
 mod outcome;
 mod path;
 mod request;
-mod template;
 mod tool;
 
 use std::collections::BTreeMap;
@@ -22,7 +20,7 @@ use reqwest::Client;
 
 use operators_kernel::{Call, Connector, ConnectorError, InvokeOutcome, SecretStore, ToolName};
 
-use crate::config::{ConnectorConfig, ConnectorKind};
+use crate::config::ConnectorConfig;
 use crate::http::client::ClientSettings;
 use crate::http::path::Base;
 use crate::http::request::Prepared;
@@ -62,7 +60,6 @@ impl HttpConnector {
         place: &Place,
         secrets: Arc<dyn SecretStore>,
     ) -> Result<Self, RegistryError> {
-        place.refuse_foreign(ConnectorKind::Http, &[("path", config.path.is_some())])?;
         let allow_private = config.allow_private_addresses.unwrap_or(false);
         let Some(base_url) = &config.base_url else {
             return Err(place.refuse("base_url", "is missing; write `https://api.example.com`"));

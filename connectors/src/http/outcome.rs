@@ -24,8 +24,9 @@ use serde_json::Value;
 
 use operators_kernel::{ConnectorError, Effect, InvokeOutcome};
 
+use crate::hidden::Hidden;
 use crate::http::address::Blocked;
-use crate::http::hidden::Hidden;
+use crate::snippet::snippet;
 
 /// The largest answer taken in; results are kept with the key for ever.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
@@ -33,9 +34,6 @@ const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 /// How much of a refusal is read for its message, and for how long: it is refused either way.
 const REFUSAL_BYTES_MAX: usize = 16 * 1024;
 const REFUSAL_WAIT_MAX: Duration = Duration::from_millis(500);
-
-/// How much of a vendor's message is quoted.
-const SNIPPET_CHARS_MAX: usize = 200;
 
 /// The longest id taken over from an answer.
 const EFFECT_ID_CHARS_MAX: usize = 256;
@@ -206,24 +204,6 @@ fn message_of(body: &[u8]) -> String {
         Some(message) => message.to_owned(),
         None => String::from_utf8_lossy(body).into_owned(),
     }
-}
-
-/// At most [`SNIPPET_CHARS_MAX`] characters, on one line, with nothing a terminal would obey.
-fn snippet(text: &str) -> String {
-    let mut short = String::new();
-    for character in text.chars() {
-        let escaped: String = match character {
-            '`' => "'".to_owned(),
-            '"' | '\'' => character.to_string(),
-            other => other.escape_debug().collect(),
-        };
-        if short.chars().count() + escaped.chars().count() >= SNIPPET_CHARS_MAX {
-            short.push('…');
-            break;
-        }
-        short.push_str(&escaped);
-    }
-    short
 }
 
 /// The innermost cause: the library's own words around it name the URL.

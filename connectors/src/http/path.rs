@@ -8,7 +8,7 @@ use url::Url;
 use operators_kernel::Call;
 
 use crate::http::address;
-use crate::http::template::{Placeholder, Template};
+use crate::template::{Placeholder, Template};
 
 /// Everything but RFC 3986's unreserved characters; `/`, `?`, `#` and `%` above all.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC

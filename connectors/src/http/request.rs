@@ -8,10 +8,10 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use operators_kernel::{Call, SecretStore};
 
 use crate::config::BodySource;
-use crate::http::hidden::Hidden;
+use crate::hidden::Hidden;
 use crate::http::path::Base;
-use crate::http::template::{Placeholder, lookup};
 use crate::http::tool::{HeaderSource, HttpTool};
+use crate::template::{Placeholder, lookup};
 
 /// How the vendor's logs see us.
 const AGENT: &str = concat!("operators/", env!("CARGO_PKG_VERSION"));

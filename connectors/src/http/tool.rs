@@ -10,8 +10,8 @@ use reqwest::header::HeaderName;
 
 use crate::config::{BodySource, ConnectorConfig, EffectWord, HeaderText, ToolConfig};
 use crate::http::path::PathTemplate;
-use crate::http::template::Template;
 use crate::registry::{Place, RegistryError, effect_word};
+use crate::template::Template;
 
 /// The header that carries the downstream key, as the IETF draft and most vendors call it.
 const KEY_HEADER_DEFAULT: &str = "Idempotency-Key";

@@ -95,13 +95,8 @@ fn config(options: &Options, kind: ConnectorKind, tool: ToolConfig) -> Connector
         ..tool
     };
     ConnectorConfig {
-        kind,
-        timeout: None,
-        base_url: None,
-        allow_private_addresses: None,
-        headers: BTreeMap::new(),
-        path: None,
         tools: BTreeMap::from([(ToolName::parse(TOOL).expect("a valid name"), tool)]),
+        ..ConnectorConfig::new(kind)
     }
 }
 

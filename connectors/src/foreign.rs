@@ -1,0 +1,59 @@
+//! Which kinds of connector know which fields.
+//!
+//! Owns one table per level of the configuration; a field that stands where its kind does not know
+//! it is refused by name, so that nobody relies on a word that does nothing.
+
+use crate::config::ConnectorKind::{self, File, Http};
+use crate::config::{ConnectorConfig, ToolConfig};
+use crate::registry::{Place, RegistryError};
+
+/// A field, the kinds that know it, and whether it stands there.
+type Field = (&'static str, &'static [ConnectorKind], bool);
+
+/// Refuses every field of a connector and of its tools that belongs to another kind.
+pub(crate) fn refuse(config: &ConnectorConfig, place: &Place) -> Result<(), RegistryError> {
+    check(&of_connector(config), config.kind, place)?;
+    for (name, tool) in &config.tools {
+        check(&of_tool(tool), config.kind, &place.tool(name))?;
+    }
+    Ok(())
+}
+
+fn of_connector(config: &ConnectorConfig) -> Vec<Field> {
+    vec![
+        ("base_url", &[Http], config.base_url.is_some()),
+        (
+            "allow_private_addresses",
+            &[Http],
+            config.allow_private_addresses.is_some(),
+        ),
+        ("headers", &[Http], !config.headers.is_empty()),
+        ("path", &[File], config.path.is_some()),
+    ]
+}
+
+fn of_tool(tool: &ToolConfig) -> Vec<Field> {
+    vec![
+        ("method", &[Http], tool.method.is_some()),
+        ("path", &[Http], tool.path.is_some()),
+        ("headers", &[Http], !tool.headers.is_empty()),
+        ("body", &[Http], tool.body.is_some()),
+        ("key_header", &[Http], tool.key_header.is_some()),
+    ]
+}
+
+fn check(fields: &[Field], kind: ConnectorKind, place: &Place) -> Result<(), RegistryError> {
+    let foreign = fields
+        .iter()
+        .find(|(_, kinds, present)| *present && !kinds.contains(&kind));
+    match foreign {
+        None => Ok(()),
+        Some((field, _, _)) => {
+            let problem = format!(
+                "a connector of kind `{}` has no `{field}`; remove it",
+                kind.as_str()
+            );
+            Err(place.refuse(field, problem))
+        }
+    }
+}
