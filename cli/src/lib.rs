@@ -16,7 +16,7 @@ pub use operators_kernel::{
     ARGS_BYTES_MAX, ActionResult, ArgsSchema, BLOCKED_BY_TRUST_POLICY, Call, Clock, Connector,
     ConnectorError, ConnectorName, Cursor, DeterministicExecutor, Directive, DirectiveAnswer,
     Disposition, DurableExec, Effect, EffectClass, EntityKey, EventEnvelope, ExecError,
-    ExecutionPlan, Forecast, Halt, IdKind, IdempotencyKey, IdentifierError, InvalidArgs,
+    ExecutionPlan, Forecast, Halt, Health, IdKind, IdempotencyKey, IdentifierError, InvalidArgs,
     InvokeOutcome, KEY_BYTES_MAX, Ledger, LedgerEntry, Limit, NAME_BYTES_MAX, OnAlert, OnFailure,
     OnUnknown, OperatorName, Order, Original, PAGE_MAX, PLAN_ACTIONS_MAX, PLAN_BYTES_MAX,
     PlannedAction, PolicyRef, ProbeOutcome, Progress, Reason, Receipt, ReceiptFilter, ReceiptKind,

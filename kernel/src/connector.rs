@@ -186,6 +186,17 @@ pub enum ProbeOutcome {
     Unknown(ConnectorError),
 }
 
+/// What a connector found when it looked at its system without changing anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    /// It is there and lets us in; one line on what was seen.
+    Well(String),
+    /// It cannot be used as configured, and why.
+    Ill(ConnectorError),
+    /// The connector has no way to look without an effect.
+    Unasked,
+}
+
 /// What went wrong in a call, in a sentence for people; never a credential.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -228,5 +239,16 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
             "connector `{}` cannot tell whether `{}` happened",
             call.connector, call.tool
         )))
+    }
+
+    /// Looks whether the system can be used: reached, greeted, let in. Never an effect.
+    ///
+    /// - *Atomic*: one look; nothing anywhere changes.
+    /// - *After `Well`*: it could be used at some moment during the call. *After `Ill`*: it could
+    ///   not. *After `Unasked`*: nobody looked.
+    /// - *If it panics or passes its caller's deadline*: taken as `Ill`.
+    /// - *Dropped half-way*: nothing changed.
+    async fn check(&self, _tenant: &TenantId) -> Health {
+        Health::Unasked
     }
 }

@@ -40,8 +40,8 @@ pub use action::{
 };
 pub use clock::{Clock, IdKind, Timestamp};
 pub use connector::{
-    ArgsSchema, Call, Connector, ConnectorError, Effect, EffectClass, InvalidArgs, InvokeOutcome,
-    OnUnknown, ProbeOutcome, Tool, ToolContract, ToolRegistry,
+    ArgsSchema, Call, Connector, ConnectorError, Effect, EffectClass, Health, InvalidArgs,
+    InvokeOutcome, OnUnknown, ProbeOutcome, Tool, ToolContract, ToolRegistry,
 };
 pub use directive::{Directive, DirectiveAnswer, Halt, Order};
 pub use durable::{
