@@ -35,6 +35,15 @@ pub struct ConnectorConfig {
     /// `file`: the file to append to, relative to the project.
     #[serde(default)]
     pub path: Option<String>,
+    /// `command`: the folder programs run in, relative to the project. Default: the project.
+    #[serde(default)]
+    pub dir: Option<String>,
+    /// `command`: the variables that programs inherit, and no others. Default `["PATH"]`.
+    #[serde(default)]
+    pub env: Option<Vec<String>>,
+    /// `command`: variables with a value of their own, or `secret:NAME`.
+    #[serde(default)]
+    pub variables: BTreeMap<String, HeaderText>,
     /// The tools, by name.
     #[serde(default)]
     pub tools: BTreeMap<ToolName, ToolConfig>,
@@ -50,6 +59,9 @@ impl ConnectorConfig {
             allow_private_addresses: None,
             headers: BTreeMap::new(),
             path: None,
+            dir: None,
+            env: None,
+            variables: BTreeMap::new(),
             tools: BTreeMap::new(),
         }
     }
@@ -97,7 +109,55 @@ pub struct ToolConfig {
     /// `Idempotency-Key`.
     #[serde(default)]
     pub key_header: Option<String>,
+    /// `command`: the program and its arguments; each text is exactly one argument.
+    #[serde(default)]
+    pub argv: Option<Vec<String>>,
+    /// `command`: the exit codes that say it happened. Default `0`.
+    #[serde(default)]
+    pub applied: Option<String>,
+    /// `command`: the exit codes that say nothing happened. Default: none; a code that stands in
+    /// neither is unknown.
+    #[serde(default)]
+    pub not_applied: Option<String>,
+    /// `command`: what stdout is. Default `json`.
+    #[serde(default)]
+    pub output: Option<OutputForm>,
+    /// `command`: where in the result the effect's id is, as a JSON pointer. Default `/id`.
+    #[serde(default)]
+    pub effect_id: Option<String>,
+    /// `probeable` only: how to ask whether it happened.
+    #[serde(default)]
+    pub probe: Option<ProbeConfig>,
 }
+
+/// How to ask whether an effect happened.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProbeConfig {
+    /// `command`: the program that looks; it is told what the tool itself was told.
+    #[serde(default)]
+    pub argv: Option<Vec<String>>,
+    /// `command`: the exit codes that say it happened. Default `0`.
+    #[serde(default)]
+    pub applied: Option<String>,
+    /// `command`: the exit codes that say it has not.
+    #[serde(default)]
+    pub not_applied: Option<String>,
+}
+
+/// What a program writes to stdout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputForm {
+    /// One JSON value, or nothing.
+    #[default]
+    Json,
+    /// A text.
+    Text,
+}
+
+/// The kinds, as messages list them.
+const KINDS: &str = "`http`, `file` and `command`";
 
 /// The kinds of system that can be talked to in this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -107,6 +167,8 @@ pub enum ConnectorKind {
     Http,
     /// A local file that gets one line per effect.
     File,
+    /// Programs of this machine.
+    Command,
 }
 
 impl ConnectorKind {
@@ -115,6 +177,7 @@ impl ConnectorKind {
         match self {
             Self::Http => "http",
             Self::File => "file",
+            Self::Command => "command",
         }
     }
 }
@@ -126,11 +189,12 @@ impl TryFrom<String> for ConnectorKind {
         match word.as_str() {
             "http" => Ok(Self::Http),
             "file" => Ok(Self::File),
-            "command" | "mcp" | "sql" => Err(format!(
-                "connectors of kind `{word}` are not in this version; there are `http` and `file`"
+            "command" => Ok(Self::Command),
+            "mcp" | "sql" => Err(format!(
+                "connectors of kind `{word}` are not in this version; there are {KINDS}"
             )),
             _ => Err(format!(
-                "unknown connector kind `{}`; there are `http` and `file`",
+                "unknown connector kind `{}`; there are {KINDS}",
                 word.escape_debug()
             )),
         }

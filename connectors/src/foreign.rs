@@ -3,7 +3,7 @@
 //! Owns one table per level of the configuration; a field that stands where its kind does not know
 //! it is refused by name, so that nobody relies on a word that does nothing.
 
-use crate::config::ConnectorKind::{self, File, Http};
+use crate::config::ConnectorKind::{self, Command, File, Http};
 use crate::config::{ConnectorConfig, ToolConfig};
 use crate::registry::{Place, RegistryError};
 
@@ -29,6 +29,9 @@ fn of_connector(config: &ConnectorConfig) -> Vec<Field> {
         ),
         ("headers", &[Http], !config.headers.is_empty()),
         ("path", &[File], config.path.is_some()),
+        ("dir", &[Command], config.dir.is_some()),
+        ("env", &[Command], config.env.is_some()),
+        ("variables", &[Command], !config.variables.is_empty()),
     ]
 }
 
@@ -39,6 +42,12 @@ fn of_tool(tool: &ToolConfig) -> Vec<Field> {
         ("headers", &[Http], !tool.headers.is_empty()),
         ("body", &[Http], tool.body.is_some()),
         ("key_header", &[Http], tool.key_header.is_some()),
+        ("argv", &[Command], tool.argv.is_some()),
+        ("applied", &[Command], tool.applied.is_some()),
+        ("not_applied", &[Command], tool.not_applied.is_some()),
+        ("output", &[Command], tool.output.is_some()),
+        ("effect_id", &[Command], tool.effect_id.is_some()),
+        ("probe", &[Command], tool.probe.is_some()),
     ]
 }
 

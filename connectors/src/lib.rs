@@ -3,6 +3,7 @@
 //! Owns what a configuration may say about a tool, and how a call becomes a request that is made
 //! once. It must not know stores, policies, or what an executor does with an outcome.
 
+mod command;
 mod config;
 pub mod duration;
 mod file;
@@ -17,6 +18,9 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-pub use config::{BodySource, ConnectorConfig, ConnectorKind, EffectWord, HeaderText, ToolConfig};
+pub use config::{
+    BodySource, ConnectorConfig, ConnectorKind, EffectWord, HeaderText, OutputForm, ProbeConfig,
+    ToolConfig,
+};
 pub use registry::{Registry, RegistryError};
 pub use secrets::EnvSecrets;

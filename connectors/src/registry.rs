@@ -13,6 +13,7 @@ use operators_kernel::{
     ToolRegistry,
 };
 
+use crate::command::CommandConnector;
 use crate::config::{ConnectorConfig, ConnectorKind, EffectWord, ToolConfig};
 use crate::duration::DurationText;
 use crate::file::FileConnector;
@@ -77,6 +78,12 @@ impl Registry {
                     Arc::clone(&secrets),
                 )?),
                 ConnectorKind::File => Arc::new(FileConnector::compile(config, &place, base_dir)?),
+                ConnectorKind::Command => Arc::new(CommandConnector::compile(
+                    config,
+                    &place,
+                    base_dir,
+                    Arc::clone(&secrets),
+                )?),
             };
             let mut tools = BTreeMap::new();
             for (tool_name, tool) in &config.tools {
@@ -132,7 +139,7 @@ impl ToolRegistry for Registry {
 /// The effect class of a tool in words; the default depends on what the kind can promise.
 pub(crate) fn effect_word(config: &ConnectorConfig, tool: &ToolConfig) -> EffectWord {
     tool.effect.unwrap_or(match config.kind {
-        ConnectorKind::Http => EffectWord::Opaque,
+        ConnectorKind::Http | ConnectorKind::Command => EffectWord::Opaque,
         ConnectorKind::File => EffectWord::Probeable,
     })
 }
@@ -179,7 +186,8 @@ fn contract(
         ));
     }
     let max_land_default = match config.kind {
-        ConnectorKind::Http => MAX_LAND_DEFAULT,
+        // A killed program's request may be on its way like any other.
+        ConnectorKind::Http | ConnectorKind::Command => MAX_LAND_DEFAULT,
         // A line lands under the file's lock before the deadline, or never.
         ConnectorKind::File => Duration::ZERO,
     };
@@ -235,6 +243,11 @@ impl Place {
     /// The place of a tool of this connector.
     pub(crate) fn tool(&self, name: &ToolName) -> Self {
         Self(format!("{}.tools.\"{name}\"", self.0))
+    }
+
+    /// A table here.
+    pub(crate) fn inside(&self, table: &str) -> Self {
+        Self(format!("{}.{table}", self.0))
     }
 
     /// An error about a field here.

@@ -61,6 +61,21 @@ impl Template {
         Ok(Self { parts })
     }
 
+    /// A text that stands for itself, braces included.
+    pub(crate) fn literal(text: &str) -> Self {
+        Self {
+            parts: vec![Part::Literal(text.to_owned())],
+        }
+    }
+
+    /// The placeholder that it begins with, if it does.
+    pub(crate) fn leading_placeholder(&self) -> Option<&Placeholder> {
+        match self.parts.first() {
+            Some(Part::Placeholder(placeholder)) => Some(placeholder),
+            Some(Part::Literal(_)) | None => None,
+        }
+    }
+
     /// Fills the template in, passing each value (not the literals) through `escape`.
     pub(crate) fn render(
         &self,
@@ -145,6 +160,17 @@ impl Placeholder {
             Self::DownstreamKey => Ok(call.downstream_key.clone()),
         }
     }
+}
+
+/// The object keys of a dotted path.
+pub(crate) fn split(path: &str) -> Vec<String> {
+    path.split('.').map(str::to_owned).collect()
+}
+
+/// Whether one dotted path is the other, or lies inside it.
+pub(crate) fn overlap(one: &str, other: &str) -> bool {
+    let (one, other) = (split(one), split(other));
+    one.iter().zip(&other).all(|(a, b)| a == b)
 }
 
 /// The argument at a path of object keys.

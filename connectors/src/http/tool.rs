@@ -11,7 +11,7 @@ use reqwest::header::HeaderName;
 use crate::config::{BodySource, ConnectorConfig, EffectWord, HeaderText, ToolConfig};
 use crate::http::path::PathTemplate;
 use crate::registry::{Place, RegistryError, effect_word};
-use crate::template::Template;
+use crate::template::{Template, overlap, split};
 
 /// The header that carries the downstream key, as the IETF draft and most vendors call it.
 const KEY_HEADER_DEFAULT: &str = "Idempotency-Key";
@@ -127,16 +127,6 @@ impl HttpTool {
             secret_args: tool.secret_args.iter().map(|path| split(path)).collect(),
         })
     }
-}
-
-fn split(path: &str) -> Vec<String> {
-    path.split('.').map(str::to_owned).collect()
-}
-
-/// Whether one dotted path is the other, or lies inside it.
-fn overlap(one: &str, other: &str) -> bool {
-    let (one, other) = (split(one), split(other));
-    one.iter().zip(&other).all(|(a, b)| a == b)
 }
 
 fn method(tool: &ToolConfig, effect: EffectWord) -> Result<Method, String> {

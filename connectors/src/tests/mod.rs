@@ -1,6 +1,7 @@
 //! Whole connectors, from the text of a configuration to the outcome of a call.
 
 mod addresses;
+mod commands;
 mod configuration;
 mod files;
 mod outcomes;

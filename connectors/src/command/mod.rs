@@ -1,0 +1,220 @@
+//! The `command` connector: a call becomes one process, and its exit code one of three outcomes.
+//!
+//! `tool` compiles the configuration, `environment` is what a program sees of ours, `process` runs
+//! it and ends its whole group, `codes` reads exit codes. There is never a shell: each text of
+//! `argv` becomes exactly one argument. The call is JSON on stdin, the result JSON on stdout.
+//!
+//! | what was seen | outcome |
+//! |---|---|
+//! | it does not start, or a template cannot be filled in | `NotApplied` |
+//! | an exit code in `applied` (`0` unless said), stdout as `output` says | `Applied` |
+//! | an exit code in `not_applied` (none unless said) | `NotApplied` |
+//! | any other code, a signal, stdout over 1 MiB or unreadable, the deadline | `Unknown` |
+
+mod codes;
+mod environment;
+mod process;
+mod tool;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use operators_kernel::{
+    Call, Connector, ConnectorError, Effect, InvokeOutcome, ProbeOutcome, SecretStore, ToolName,
+};
+
+use crate::command::codes::Says;
+use crate::command::process::{Ended, Failed};
+use crate::command::tool::{CommandTool, Program};
+use crate::config::{ConnectorConfig, OutputForm};
+use crate::hidden::Hidden;
+use crate::registry::{Place, RegistryError};
+use crate::snippet::snippet;
+use crate::template::lookup;
+
+pub(crate) use environment::Environment;
+
+/// The longest id taken over from an answer.
+const EFFECT_ID_CHARS_MAX: usize = 256;
+
+/// Runs programs of this machine.
+#[derive(Debug)]
+pub(crate) struct CommandConnector {
+    environment: Environment,
+    tools: BTreeMap<ToolName, CommandTool>,
+    secrets: Arc<dyn SecretStore>,
+}
+
+impl CommandConnector {
+    /// Compiles a connector and its tools; nothing is started.
+    pub(crate) fn compile(
+        config: &ConnectorConfig,
+        place: &Place,
+        base_dir: &Path,
+        secrets: Arc<dyn SecretStore>,
+    ) -> Result<Self, RegistryError> {
+        let environment = Environment::compile(config, place, base_dir)?;
+        let mut tools = BTreeMap::new();
+        for (name, tool) in &config.tools {
+            let compiled = CommandTool::compile(config, tool, &place.tool(name), base_dir)?;
+            tools.insert(name.clone(), compiled);
+        }
+        Ok(Self {
+            environment,
+            tools,
+            secrets,
+        })
+    }
+
+    /// Runs one program to its end and says what its exit code means; an error is one before the
+    /// start, with a sentence.
+    async fn run(
+        &self,
+        call: &Call,
+        tool: &CommandTool,
+        program: &Program,
+    ) -> Result<Answer, String> {
+        let mut hidden = Hidden::default();
+        for path in &tool.secret_args {
+            if let Some(value) = lookup(call, path) {
+                hidden.add_value(value);
+            }
+        }
+        let argv = program.render(call)?;
+        let variables = self
+            .environment
+            .variables(&call.tenant, self.secrets.as_ref(), &mut hidden)
+            .await?;
+        let told = told(call)?;
+        let command = self.environment.command(&argv, variables);
+        let ended = process::run(command, &told, call.deadline).await;
+        let label = format!("`{}`", program.label);
+        Ok(match ended {
+            Err(Failed::NotStarted(problem)) => {
+                return Err(format!("{label} does not start: {problem}"));
+            }
+            Err(Failed::Midway(problem)) => Answer::Unknown(format!("{label} {problem}")),
+            Ok(ended) => judge(&ended, tool, program, &label, &hidden),
+        })
+    }
+}
+
+/// What one run of a program came to.
+enum Answer {
+    Applied(Effect),
+    NotApplied(String),
+    Unknown(String),
+}
+
+fn judge(
+    ended: &Ended,
+    tool: &CommandTool,
+    program: &Program,
+    label: &str,
+    hidden: &Hidden,
+) -> Answer {
+    let told = |ending: &str| {
+        let stderr = hidden.blank(ended.stderr.trim());
+        if stderr.is_empty() {
+            format!("{label} {ending}")
+        } else {
+            format!("{label} {ending}: `{}`", snippet(&stderr))
+        }
+    };
+    let Some(code) = ended.code else {
+        return Answer::Unknown(told("was ended by a signal"));
+    };
+    match program.codes.says(code) {
+        Says::NotApplied => Answer::NotApplied(told(&format!("ended with exit code {code}"))),
+        Says::Nothing => Answer::Unknown(told(&format!(
+            "ended with exit code {code}, which its configuration does not speak of"
+        ))),
+        Says::Applied => match result(&ended.stdout, tool.output) {
+            Ok(value) => {
+                let result = hidden.blank_value(value);
+                let effect_id = effect_id(&result, tool.effect_id.as_deref());
+                Answer::Applied(Effect { result, effect_id })
+            }
+            Err(problem) => Answer::Unknown(told(&format!(
+                "ended with exit code {code}, but its stdout {problem}"
+            ))),
+        },
+    }
+}
+
+fn result(stdout: &[u8], form: OutputForm) -> Result<Value, String> {
+    let text = std::str::from_utf8(stdout).map_err(|_| "is not UTF-8".to_owned())?;
+    match form {
+        OutputForm::Text => Ok(Value::String(text.trim_end_matches('\n').to_owned())),
+        OutputForm::Json if text.trim().is_empty() => Ok(Value::Null),
+        OutputForm::Json => {
+            serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))
+        }
+    }
+}
+
+fn effect_id(result: &Value, pointer: Option<&str>) -> Option<String> {
+    match result.pointer(pointer.unwrap_or("/id"))? {
+        Value::String(id) if id.chars().count() <= EFFECT_ID_CHARS_MAX => Some(id.clone()),
+        Value::Number(id) => Some(id.to_string()),
+        _ => None,
+    }
+}
+
+/// What a program is told: one JSON object.
+fn told(call: &Call) -> Result<Vec<u8>, String> {
+    let told = json!({
+        "args": call.args,
+        "action": {
+            "tenant": call.tenant.as_str(),
+            "operator": call.operator.as_ref().map(ToString::to_string),
+            "connector": call.connector.as_str(),
+            "tool": call.tool.as_str(),
+            "entity_key": call.entity_key.as_str(),
+            "idempotency_key": call.idempotency_key.as_str(),
+            "downstream_key": call.downstream_key,
+            "attempt": call.attempt,
+        },
+        "deadline_ms": u64::try_from(call.deadline.as_millis()).unwrap_or(u64::MAX),
+    });
+    serde_json::to_vec(&told).map_err(|error| error.to_string())
+}
+
+#[async_trait]
+impl Connector for CommandConnector {
+    async fn invoke(&self, call: &Call) -> InvokeOutcome {
+        let Some(tool) = self.tools.get(&call.tool) else {
+            let message = format!("`{}`: the connector has no such tool", call.tool);
+            return InvokeOutcome::NotApplied(ConnectorError::new(message));
+        };
+        let ran = self.run(call, tool, &tool.program).await;
+        match ran.unwrap_or_else(Answer::NotApplied) {
+            Answer::Applied(effect) => InvokeOutcome::Applied(effect),
+            Answer::NotApplied(message) => InvokeOutcome::NotApplied(ConnectorError::new(message)),
+            // A read has no effect, whatever went wrong.
+            Answer::Unknown(message) if tool.reads => {
+                InvokeOutcome::NotApplied(ConnectorError::new(message))
+            }
+            Answer::Unknown(message) => InvokeOutcome::Unknown(ConnectorError::new(message)),
+        }
+    }
+
+    async fn probe(&self, call: &Call) -> ProbeOutcome {
+        let unknown = |message: String| ProbeOutcome::Unknown(ConnectorError::new(message));
+        let Some(tool) = self.tools.get(&call.tool) else {
+            return unknown(format!("`{}`: the connector has no such tool", call.tool));
+        };
+        let Some(probe) = &tool.probe else {
+            return unknown(format!("`{}` has no probe", call.tool));
+        };
+        match self.run(call, tool, probe).await {
+            Ok(Answer::Applied(effect)) => ProbeOutcome::Applied(effect),
+            Ok(Answer::NotApplied(_)) => ProbeOutcome::NotApplied,
+            Ok(Answer::Unknown(problem)) | Err(problem) => unknown(problem),
+        }
+    }
+}
