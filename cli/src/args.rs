@@ -5,9 +5,9 @@
 use std::path::PathBuf;
 
 use clap::{Args as ArgsOf, Parser, Subcommand};
-use operators_kernel::{IdempotencyKey, OperatorName, TenantId};
+use operators_kernel::{IdempotencyKey, OperatorName, TenantId, ToolName};
 
-use crate::filter::FilterArgs;
+use crate::filter::{FilterArgs, Moment};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -56,6 +56,9 @@ pub(crate) enum Command {
     /// What waits for a person, and that person's answer
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
+    /// What ran under `ALERT`, until a person has seen it
+    #[command(subcommand)]
+    Alerts(AlertsCommand),
     /// Stop before the next effect, in every process that shares the store
     Pause(PauseArgs),
     /// End a pause
@@ -258,15 +261,22 @@ pub(crate) struct ResolveArgs {
     pub(crate) whose: Whose,
 }
 
+/// Who decides; it stands in the receipt.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct Who {
+    /// Who decides [default: `$USER`, or this user's name on this system]
+    #[arg(long = "as", value_name = "NAME", value_parser = label)]
+    pub(crate) named: Option<String>,
+}
+
 /// Who decided, and why; both go into the receipt.
 #[derive(Debug, ArgsOf)]
 pub(crate) struct Decided {
     /// Why, in words; it stands in the receipt
     #[arg(long, value_name = "TEXT", value_parser = label)]
     pub(crate) because: String,
-    /// Who decides
-    #[arg(long = "as", value_name = "NAME", env = "USER", value_parser = label)]
-    pub(crate) person: String,
+    #[command(flatten)]
+    pub(crate) who: Who,
 }
 
 #[derive(Debug, Subcommand)]
@@ -321,6 +331,50 @@ pub(crate) struct AnswerArgs {
     pub(crate) whose: Whose,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum AlertsCommand {
+    /// Everything nobody has acknowledged, oldest first
+    List(AlertsListArgs),
+    /// Acknowledge: a person has seen it
+    Ack(AckArgs),
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct AlertsListArgs {
+    /// Proposed by this operator
+    #[arg(long, value_name = "NAME", value_parser = |text: &str| OperatorName::parse(text))]
+    pub(crate) operator: Option<OperatorName>,
+    /// On this tool
+    #[arg(long, value_name = "TOOL", value_parser = |text: &str| ToolName::parse(text))]
+    pub(crate) tool: Option<ToolName>,
+    /// Raised at or after this time: RFC 3339, a date, or how long ago (`2h`)
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse)]
+    pub(crate) since: Option<Moment>,
+    /// Those somebody has acknowledged, too
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print JSON lines
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
+}
+
+#[derive(Debug, ArgsOf)]
+#[command(group = clap::ArgGroup::new("which").required(true).args(["ids", "all"]))]
+pub(crate) struct AckArgs {
+    /// The alerts' receipts: their ids, or the last characters of them (at least 6)
+    #[arg(value_name = "RECEIPT_ID")]
+    pub(crate) ids: Vec<String>,
+    /// Every alert of the tenant that stands now
+    #[arg(long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) decided: Decided,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
+}
+
 #[derive(Debug, ArgsOf)]
 pub(crate) struct PauseArgs {
     /// Only this operator [default: everything of the tenant]
@@ -329,9 +383,8 @@ pub(crate) struct PauseArgs {
     /// Why, in words; it stands in the receipt
     #[arg(long, value_name = "TEXT", value_parser = label)]
     pub(crate) because: Option<String>,
-    /// Who decides
-    #[arg(long = "as", value_name = "NAME", env = "USER", value_parser = label)]
-    pub(crate) person: String,
+    #[command(flatten)]
+    pub(crate) who: Who,
     #[command(flatten)]
     pub(crate) whose: Whose,
 }

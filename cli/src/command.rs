@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod alerts;
 pub(crate) mod approvals;
 pub(crate) mod doctor;
 pub(crate) mod doubts;

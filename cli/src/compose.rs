@@ -151,6 +151,7 @@ pub(crate) fn trust_of(project: &Project, files: &[PathBuf]) -> Result<Trust> {
         project: policies.clone(),
         own: own.clone(),
         reaches: reaches(project),
+        on_alert: project.config.trust.alert.on_alert(),
     })
     .context("the policies do not go together, so nothing runs")?;
     Ok(Trust {

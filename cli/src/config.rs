@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use operators_connectors::ConnectorConfig;
 use operators_connectors::duration::{self, DurationText};
-use operators_kernel::{ConnectorName, OperatorName, TenantId};
+use operators_kernel::{ConnectorName, OnAlert, OperatorName, TenantId};
 use operators_policies::Reach;
 use serde::Deserialize;
 
@@ -176,18 +176,14 @@ pub(crate) struct TrustConfig {
     #[serde(default = "policies_default")]
     pub(crate) policies: Vec<String>,
     #[serde(default)]
-    #[expect(
-        dead_code,
-        reason = "there is one way to raise an ALERT yet: its receipt"
-    )]
-    alert: AlertMode,
+    pub(crate) alert: AlertMode,
 }
 
 impl Default for TrustConfig {
     fn default() -> Self {
         Self {
             policies: policies_default(),
-            alert: AlertMode::Notify,
+            alert: AlertMode::default(),
         }
     }
 }
@@ -196,13 +192,15 @@ fn policies_default() -> Vec<String> {
     vec![POLICIES_DEFAULT.to_owned()]
 }
 
-/// What an ALERT leads to.
+/// What an ALERT leads to whose rule does not say.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(try_from = "String")]
-enum AlertMode {
-    /// The action runs and is raised.
-    #[default]
-    Notify,
+pub(crate) struct AlertMode(OnAlert);
+
+impl AlertMode {
+    pub(crate) fn on_alert(self) -> OnAlert {
+        self.0
+    }
 }
 
 impl TryFrom<String> for AlertMode {
@@ -210,12 +208,12 @@ impl TryFrom<String> for AlertMode {
 
     fn try_from(word: String) -> Result<Self, String> {
         match word.as_str() {
-            "notify" => Ok(Self::Notify),
-            "approve" => Err(
-                "say it in the rule: `alert = \"approve\"` beside its decision; write `notify` here"
-                    .to_owned(),
-            ),
-            other => Err(format!("no alert mode `{}`; write `notify`", shown(other))),
+            "notify" => Ok(Self(OnAlert::Notify)),
+            "approve" => Ok(Self(OnAlert::Approve)),
+            other => Err(format!(
+                "no alert mode `{}`; write `notify` or `approve`",
+                shown(other)
+            )),
         }
     }
 }
@@ -391,11 +389,7 @@ mod tests {
             ("[store]\nlease = \"100ms\"", ":2:9:", "out of bounds"),
             ("[store]\nlease = \"11m\"", ":2:9:", "out of bounds"),
             ("[store]\nleese = \"1s\"", ":2:1:", "unknown field"),
-            (
-                "[trust]\nalert = \"approve\"",
-                ":2:9:",
-                "say it in the rule",
-            ),
+            ("[trust]\nalert = \"ask\"", ":2:9:", "`notify` or `approve`"),
             ("tenant = \"a\\u0000b\"", ":1:10:", "control character"),
             ("[operators.a]\nevery = \"often\"", ":2:9:", "`14d`"),
             (

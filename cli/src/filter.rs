@@ -78,7 +78,7 @@ pub(crate) enum Moment {
 }
 
 impl Moment {
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let at = Timestamp::parse(text).or_else(|| Timestamp::parse(&format!("{text}T00:00:00Z")));
         if let Some(at) = at {
             return Ok(Self::At(at));
@@ -89,7 +89,7 @@ impl Moment {
         })
     }
 
-    fn resolve(self, now: Timestamp) -> Timestamp {
+    pub(crate) fn resolve(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(at) => at,
             Self::Ago(span) => {

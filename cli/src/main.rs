@@ -7,7 +7,9 @@ mod config;
 mod exit;
 mod filter;
 mod locate;
+mod notice;
 mod output;
+mod person;
 mod planner;
 mod project;
 mod table;
@@ -77,6 +79,7 @@ async fn dispatch_waiting(command: Command, project: Option<&Path>) -> Result<Ex
         Command::Receipts(args) => Box::pin(command::receipts::run(args, project)).await,
         Command::Doubts(args) => Box::pin(command::doubts::run(args, project)).await,
         Command::Keys(args) => Box::pin(command::keys::run(args, project)).await,
+        Command::Alerts(args) => Box::pin(command::alerts::run(args, project)).await,
         Command::Approvals(args) => Box::pin(command::approvals::run(args, project)).await,
         Command::Pause(args) => Box::pin(command::pause::pause(&args, project)).await,
         Command::Resume(args) => Box::pin(command::pause::resume(&args, project)).await,

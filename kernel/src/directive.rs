@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::key::{
     ConnectorName, EntityKey, IdempotencyKey, IdentifierError, OperatorName, TenantId, ToolName,
 };
-use crate::life::{Answer, NoteError};
+use crate::life::{Acknowledgement, Answer, NoteError};
 use crate::receipt::{AttemptMark, Proposal, Receipt, ReceiptAction, ReceiptKind};
 use crate::shared::Shared;
 use crate::trust::TrustDecision;
@@ -28,6 +28,8 @@ pub enum Order {
     Approve(IdempotencyKey),
     /// What waits under this key may not.
     Veto(IdempotencyKey),
+    /// The alert of this receipt has been seen.
+    Acknowledge(String),
 }
 
 /// An order, and whose it is.
@@ -58,6 +60,10 @@ pub enum DirectiveAnswer {
     NotAsked,
     /// Somebody answered before; nothing was written.
     AnsweredBefore(Answer),
+    /// That receipt raised no alert; nothing was written.
+    NotRaised,
+    /// Somebody acknowledged it before; nothing was written.
+    AcknowledgedBefore(Acknowledgement),
 }
 
 /// A pause: who asked for it, when and why.
@@ -90,7 +96,7 @@ impl Directive {
         let (kind, tool, operator) = match &self.order {
             Order::Pause(operator) => (ReceiptKind::Pause, "pause", operator),
             Order::Resume(operator) => (ReceiptKind::Resume, "resume", operator),
-            Order::Approve(_) | Order::Veto(_) => {
+            Order::Approve(_) | Order::Veto(_) | Order::Acknowledge(_) => {
                 return Err(NoteError::new("an order", &"it is about a proposal"));
             }
         };
@@ -135,6 +141,7 @@ impl Directive {
             Order::Resume(_) => ReceiptKind::Resume,
             Order::Approve(_) => ReceiptKind::Approve,
             Order::Veto(_) => ReceiptKind::Veto,
+            Order::Acknowledge(_) => ReceiptKind::Acknowledge,
         };
         self.signed(proposal.directed(kind, self.receipt_id.clone(), self.at))
     }

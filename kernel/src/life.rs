@@ -17,6 +17,7 @@
 //! Stores call these functions inside their transaction, or do the same in their own language and
 //! are tested against them. Nothing here reads a clock or touches a store.
 
+mod alerts;
 mod approvals;
 mod claim;
 mod close;
@@ -38,6 +39,7 @@ use crate::key::{IdempotencyKey, TenantId};
 use crate::receipt::{AttemptMark, Proposal};
 use crate::shared::Shared;
 
+pub use alerts::{Acknowledgement, Alert, may_raise, raised};
 pub use approvals::{ASKED_FOR, Answer, Approval};
 pub(crate) use claim::Said;
 pub use claim::{ClaimStep, Turn, claim, told_before};

@@ -31,6 +31,8 @@ pub enum ReceiptKind {
     Approve,
     /// A person said no to it.
     Veto,
+    /// A person has seen an alert.
+    Acknowledge,
 }
 
 /// How it ended, for auditors.

@@ -30,7 +30,7 @@ impl Rule {
             require: None,
             max_value: None,
             limit: None,
-            on_alert: OnAlert::Notify,
+            on_alert: None,
         }
     }
 
@@ -76,10 +76,10 @@ impl Rule {
         self
     }
 
-    /// Its ALERT waits for a person.
+    /// Its ALERT waits for a person, whatever the set's do.
     #[must_use]
     pub fn asking_first(mut self) -> Self {
-        self.on_alert = OnAlert::Approve;
+        self.on_alert = Some(OnAlert::Approve);
         self
     }
 
@@ -92,6 +92,11 @@ impl Rule {
             "if": self.only_if.as_ref().map(|predicate| predicate.text().to_string()),
             "require": self.require.as_ref().map(|predicate| predicate.text().to_string()),
             "max_value": self.max_value.map(|max| max.to_string()),
+            "limit": self.limit.map(RuleLimit::described),
+            "alert": self.on_alert.map(|on_alert| match on_alert {
+                OnAlert::Notify => "notify",
+                OnAlert::Approve => "approve",
+            }),
         })
     }
 }
@@ -127,13 +132,9 @@ impl Policy {
                 let problem = format!("two rules are named `{told}`");
                 return refuse(problem, "give each its own name; receipts cite it");
             }
-            if rule.limit.is_some() {
-                let problem = format!("rule `{told}` has a limit, which no store keeps yet");
-                return refuse(problem, "bound it otherwise");
-            }
-            if rule.on_alert == OnAlert::Approve {
-                let problem = format!("rule `{told}` asks for approval, which no store keeps yet");
-                return refuse(problem, "let it notify, or BLOCK");
+            if let Some(problem) = rule.limit.and_then(RuleLimit::problem) {
+                let problem = format!("the limit of rule `{told}` {problem}");
+                return refuse(problem, "write one that a store can count");
             }
         }
         let described: Vec<Value> = rules.iter().map(Rule::described).collect();

@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
+use operators_kernel::life::LIMIT_MAX;
 use operators_kernel::{Limit, OperatorName, PolicyRef, TrustQuestion};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The shortest and the longest window: below, a busy machine's clock decides; above, nobody will
 /// remember why.
@@ -63,15 +64,21 @@ impl RuleLimit {
     /// Reads a window such as `1h`; the error says what is wrong with it.
     pub fn window(text: &str) -> Result<Duration, String> {
         let window = humantime::parse_duration(text).map_err(|_| "is not a duration".to_owned())?;
-        let (shortest, longest) = WINDOW_BOUNDS;
-        if window < shortest || window > longest {
-            return Err(format!(
-                "is not from {} to {}",
-                humantime::format_duration(shortest),
-                humantime::format_duration(longest)
-            ));
+        window_problem(window).map_or(Ok(window), Err)
+    }
+
+    /// Why no store could count it.
+    pub(crate) fn problem(self) -> Option<String> {
+        if !(1..=LIMIT_MAX).contains(&self.max) {
+            return Some(format!("is not from 1 to {LIMIT_MAX}"));
         }
-        Ok(window)
+        window_problem(self.per).map(|problem| format!("has a window that {problem}"))
+    }
+
+    /// What it says, for the digest of rules that have no text.
+    pub(crate) fn described(self) -> Value {
+        let per = humantime::format_duration(self.per).to_string();
+        json!({ "max": self.max, "per": per, "by": self.by.as_str() })
     }
 
     /// What the store is asked to keep for this action. The scope names the counter: by policy and
@@ -98,4 +105,16 @@ impl RuleLimit {
             window: self.per,
         }
     }
+}
+
+fn window_problem(window: Duration) -> Option<String> {
+    let (shortest, longest) = WINDOW_BOUNDS;
+    let fits = (shortest..=longest).contains(&window);
+    (!fits).then(|| {
+        format!(
+            "is not from {} to {}",
+            humantime::format_duration(shortest),
+            humantime::format_duration(longest)
+        )
+    })
 }

@@ -71,7 +71,8 @@ pub struct Rule {
     pub(crate) require: Option<Predicate>,
     pub(crate) max_value: Option<Magnitude>,
     pub(crate) limit: Option<RuleLimit>,
-    pub(crate) on_alert: OnAlert,
+    /// What its own ALERT leads to; `None` leaves it to the set.
+    pub(crate) on_alert: Option<OnAlert>,
 }
 
 impl Rule {

@@ -49,7 +49,6 @@ struct RawRule {
     r#if: Option<Spanned<String>>,
     require: Option<Spanned<String>>,
     max_value: Option<Spanned<Value>>,
-    // Words of the language that this version reads and cannot keep to yet.
     limit: Option<Spanned<RawLimit>>,
     alert: Option<Spanned<String>>,
 }
@@ -216,7 +215,7 @@ impl<'a> Source<'a> {
             require: require.transpose()?,
             max_value: max_value.transpose()?,
             limit: limit.transpose()?,
-            on_alert: on_alert.transpose()?.unwrap_or_default(),
+            on_alert: on_alert.transpose()?,
         })
     }
 

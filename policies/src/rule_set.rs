@@ -30,6 +30,8 @@ pub struct Layers {
     /// The `requires` of each operator that has one. An empty list reaches nothing; an operator
     /// that is not in the map is bound by the policies alone.
     pub reaches: BTreeMap<OperatorName, Vec<Reach>>,
+    /// What an ALERT leads to whose rule does not say.
+    pub on_alert: OnAlert,
 }
 
 /// The policies of a project and the reach of its operators, ready to answer.
@@ -39,6 +41,7 @@ pub struct RuleSet {
     project: Layer,
     own: BTreeMap<OperatorName, Layer>,
     reaches: BTreeMap<OperatorName, Vec<Reach>>,
+    on_alert: OnAlert,
 }
 
 /// Policies of which at least one rule must speak.
@@ -87,11 +90,13 @@ impl RuleSet {
             project,
             own,
             reaches,
+            on_alert,
         } = layers;
         let mut all: Vec<(Option<OperatorName>, Policy)> = Vec::new();
         let mut set = Self {
             project: Layer::of(&project),
             reaches,
+            on_alert,
             ..Self::default()
         };
         all.extend(project.into_iter().map(|policy| (None, policy)));
@@ -203,7 +208,7 @@ impl RuleSet {
             if let Some(finding) = said(decision) {
                 return Ruling {
                     limits: limits(findings, question),
-                    on_alert: on_alert(findings),
+                    on_alert: self.on_alert(findings),
                     ..finding.ruling(decision)
                 };
             }
@@ -223,6 +228,19 @@ impl RuleSet {
             "no rule{whose} speaks of `{}:{}`",
             action.connector, action.tool
         ))
+    }
+
+    /// One rule that wants a person asked is enough.
+    fn on_alert(&self, findings: &[Finding<'_>]) -> OnAlert {
+        let asks = |finding: &Finding<'_>| {
+            let on_alert = finding.rule.on_alert.unwrap_or(self.on_alert);
+            finding.rule.decision == TrustDecision::Alert && on_alert == OnAlert::Approve
+        };
+        if findings.iter().any(asks) {
+            OnAlert::Approve
+        } else {
+            OnAlert::Notify
+        }
     }
 
     fn is_in_reach(&self, question: &TrustQuestion<'_>) -> bool {
@@ -255,18 +273,6 @@ fn limits(findings: &[Finding<'_>], question: &TrustQuestion<'_>) -> Vec<Limit> 
         Some(limit.for_question(finding.policy, &finding.rule.name, question))
     });
     limited.collect()
-}
-
-/// One rule that wants a person asked is enough.
-fn on_alert(findings: &[Finding<'_>]) -> OnAlert {
-    let asks = |finding: &Finding<'_>| {
-        finding.rule.decision == TrustDecision::Alert && finding.rule.on_alert == OnAlert::Approve
-    };
-    if findings.iter().any(asks) {
-        OnAlert::Approve
-    } else {
-        OnAlert::Notify
-    }
 }
 
 /// A policy among an operator's own that is for others would never speak, and look as if it did.

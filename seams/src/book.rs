@@ -221,11 +221,7 @@ fn let_through<B: Book>(
     key: Option<&KeyRecord>,
     claim: &Claim,
 ) -> Result<Result<Option<String>, ClaimAnswer>, BookError<B::Error>> {
-    let mut found = BTreeMap::new();
-    for name in life::wanted(claim) {
-        let body = book.note(tenant, &name)?;
-        found.insert(name, body);
-    }
+    let found = notes(book, tenant, life::wanted(claim))?;
     let (answer, notes) = match life::let_through(key, claim, &found).map_err(BookError::Note)? {
         Through::Granted(grant) => (Ok(grant.approver), grant.notes),
         Through::Held(hold) => {
@@ -240,15 +236,29 @@ fn let_through<B: Book>(
     Ok(answer)
 }
 
+/// What each of these notes says.
+fn notes<B: Book>(
+    book: &mut B,
+    tenant: &TenantId,
+    names: Vec<NoteName>,
+) -> Result<BTreeMap<NoteName, Option<String>>, BookError<B::Error>> {
+    let mut found = BTreeMap::new();
+    for name in names {
+        let body = book.note(tenant, &name)?;
+        found.insert(name, body);
+    }
+    Ok(found)
+}
+
 /// Does what a person orders.
 pub(crate) fn direct<B: Book>(
     book: &mut B,
     tenant: &TenantId,
     directive: &Directive,
 ) -> Result<DirectiveAnswer, BookError<B::Error>> {
-    let body = book.note(tenant, &directive.note_name())?;
-    let step = life::direct(tenant, directive, body.as_deref()).map_err(BookError::Note)?;
-    if let Some(note) = step.note {
+    let found = notes(book, tenant, directive.note_names())?;
+    let step = life::direct(tenant, directive, &found).map_err(BookError::Note)?;
+    for note in step.notes {
         book.put_note(tenant, note)?;
     }
     if let Some(receipt) = step.receipt {
@@ -360,10 +370,14 @@ pub(crate) fn settle<B: Book>(
         receipt,
         answer,
     } = life::settle(&record, &entity, settlement);
-    let notes = match &key {
+    let mut notes = match &key {
         Some(key) => slots_given_back(book, tenant, key)?,
         None => Vec::new(),
     };
+    if let Some(receipt) = &receipt {
+        let raised = life::raised(&settlement.proposal, receipt);
+        notes.extend(raised.map_err(BookError::Note)?);
+    }
     if let Some(key) = key {
         book.put_key(*key, Change::Moved)?;
     }
@@ -481,7 +495,11 @@ pub(crate) fn declare_dead<B: Book>(
         if let Some((moved, entity, receipt)) = life::owner_died(&key, &entity, at) {
             book.put_key(moved, Change::Moved)?;
             book.put_entity(tenant, entity_key, &entity)?;
+            let raised = life::raised(&key.proposal, &receipt);
             book.append(receipt)?;
+            if let Some(note) = raised.map_err(BookError::Note)? {
+                book.put_note(tenant, note)?;
+            }
         }
     }
     Ok(())

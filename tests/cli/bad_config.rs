@@ -154,11 +154,11 @@ fn a_database_that_is_not_there_is_named_without_its_password_and_nothing_runs()
 }
 
 #[test]
-fn approvals_are_refused_not_ignored() {
+fn an_alert_mode_that_is_none_lists_those_there_are() {
     refused(
-        "[trust]\nalert = 'approve'\n",
+        "[trust]\nalert = 'ask'\n",
         "2:9",
-        &["say it in the rule", "`alert = \"approve\"`", "`notify`"],
+        &["no alert mode `ask`", "`notify` or `approve`"],
     );
 }
 

@@ -14,6 +14,8 @@ const COMMANDS: &[(&[&str], &[&str])] = &[
             "receipts",
             "doubts",
             "keys",
+            "approvals",
+            "alerts",
             "doctor",
             "--project",
             "-C",
@@ -100,6 +102,17 @@ const COMMANDS: &[(&[&str], &[&str])] = &[
     (
         &["keys", "forget"],
         &["<KEY>", "next generation", "--because"],
+    ),
+    (&["approvals"], &["list", "approve", "veto"]),
+    (&["approvals", "approve"], &["<KEY>", "--because", "--as"]),
+    (&["alerts"], &["list", "ack", "ALERT"]),
+    (
+        &["alerts", "list"],
+        &["--operator", "--tool", "--since", "--all", "--json"],
+    ),
+    (
+        &["alerts", "ack"],
+        &["RECEIPT_ID", "--all", "--because", "--as", "$USER"],
     ),
     (&["doctor"], &["sound", "--json"]),
 ];

@@ -6,6 +6,7 @@
 mod support;
 mod vendor;
 
+mod alerts;
 mod approvals;
 mod bad_config;
 mod bad_plans;

@@ -4,6 +4,7 @@
 //! `docs/semantics.md` stands above it. A store that cannot keep one is listed with the rule's name
 //! and the reason.
 
+pub mod alerts;
 pub mod approvals;
 pub mod desk;
 pub mod doubts;
@@ -107,6 +108,13 @@ macro_rules! conformance {
                     a_failed_resend_asked_again_changes_nothing,
                     a_late_answer_asked_again_changes_nothing,
                     a_late_answer_does_not_release_anothers_turn,
+                }
+                alerts {
+                    what_ran_under_alert_stands_until_it_is_acknowledged,
+                    an_alert_is_raised_whatever_the_end_and_once,
+                    what_did_not_run_or_was_approved_raises_nothing,
+                    an_owner_that_died_leaves_its_alert,
+                    alerts_are_a_tenants_own_and_survive_the_handle,
                 }
                 approvals {
                     what_needs_approval_waits_and_then_runs_with_its_approver,

@@ -4,15 +4,12 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use operators_kernel::life::{Approval, NoteKind};
-use operators_kernel::{
-    Directive, DirectiveAnswer, IdKind, IdempotencyKey, OperatorName, Order, PolicyRef, Timestamp,
-};
-use serde::Serialize;
-use serde_json::{Map, Value};
+use operators_kernel::{Directive, DirectiveAnswer, IdKind, IdempotencyKey, Order};
 
 use crate::args::{AnswerArgs, ApprovalsCommand, Whose};
 use crate::compose;
 use crate::exit::Exit;
+use crate::notice::Notice;
 use crate::output::{JsonLines, data, json_text, next, note, quoted, shown};
 use crate::project::Project;
 use crate::table::{Column, Table, Text, receipt_id, terminal_width};
@@ -27,43 +24,6 @@ pub(crate) async fn run(command: ApprovalsCommand, project: Option<&Path>) -> Re
     }
 }
 
-/// A question, as `--json` shows it.
-#[derive(Debug, Serialize)]
-struct Pending<'a> {
-    idempotency_key: &'a str,
-    entity_key: &'a str,
-    connector: &'a str,
-    tool: &'a str,
-    args: &'a Map<String, Value>,
-    value: Option<&'a serde_json::Number>,
-    operator: Option<&'a str>,
-    rule: Option<&'a str>,
-    policy: Option<&'a PolicyRef>,
-    asked_at: Timestamp,
-    expires_at: Timestamp,
-    receipt_id: &'a str,
-}
-
-impl<'a> Pending<'a> {
-    fn new(asked: &'a Approval) -> Self {
-        let proposal = &*asked.proposal;
-        Self {
-            idempotency_key: proposal.idempotency_key.as_str(),
-            entity_key: proposal.entity_key.as_str(),
-            connector: proposal.action.connector.as_str(),
-            tool: proposal.action.tool.as_str(),
-            args: &proposal.action.args,
-            value: proposal.value.as_ref(),
-            operator: proposal.operator.as_ref().map(OperatorName::as_str),
-            rule: proposal.rule.as_deref(),
-            policy: proposal.policy.as_deref(),
-            asked_at: asked.asked_at,
-            expires_at: asked.expires_at,
-            receipt_id: &proposal.receipt_id,
-        }
-    }
-}
-
 async fn list(project: &Project, as_json: bool, whose: &Whose) -> Result<Exit> {
     let tenant = project.tenant(whose)?;
     let clock = compose::clock();
@@ -75,26 +35,25 @@ async fn list(project: &Project, as_json: bool, whose: &Whose) -> Result<Exit> {
         asked.extend(approval.filter(|one| one.answer.is_none() && !one.is_over(now)));
     }
     asked.sort_by_key(|one| one.asked_at);
-    let pending: Vec<Pending<'_>> = asked.iter().map(Pending::new).collect();
     if as_json {
         let mut lines = JsonLines::new();
-        for one in &pending {
-            lines.line(one)?;
+        for one in &asked {
+            lines.line(&Notice::approval(one).with_args())?;
         }
         lines.flush()?;
         return Ok(Exit::Ok);
     }
-    let Some(oldest) = pending.first() else {
+    let Some(oldest) = asked.first() else {
         note(&format!(
             "nothing of tenant `{}` waits for a person",
             shown(&tenant)
         ));
         return Ok(Exit::Ok);
     };
-    data(&table(&pending))?;
+    data(&table(&asked))?;
     note("");
-    let key = quoted(oldest.idempotency_key);
-    let command = format!("approvals approve {key} --because '…'");
+    let key = quoted(oldest.proposal.idempotency_key.as_str());
+    let command = format!("approvals approve {key} --because 'seen'");
     next(
         &project.command(&command, whose),
         "or veto; then propose it again",
@@ -102,7 +61,7 @@ async fn list(project: &Project, as_json: bool, whose: &Whose) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn table(pending: &[Pending<'_>]) -> String {
+fn table(pending: &[Approval]) -> String {
     let width = terminal_width();
     let mut table = Table::new(&[
         Column::yielding("key", 14),
@@ -113,14 +72,15 @@ fn table(pending: &[Pending<'_>]) -> String {
         Column::fixed("receipt"),
     ]);
     for one in pending {
-        let args = json_text(one.args, false).unwrap_or_default();
+        let (proposal, action) = (&*one.proposal, &*one.proposal.action);
+        let args = json_text(&action.args, false).unwrap_or_default();
         table.row([
-            Text::plain(one.idempotency_key),
-            Text::plain(&format!("{}:{}", one.connector, one.tool)),
+            Text::plain(&proposal.idempotency_key),
+            Text::plain(&format!("{}:{}", action.connector, action.tool)),
             Text::plain(&args),
-            Text::plain(one.rule.unwrap_or("-")),
+            Text::plain(proposal.rule.as_deref().unwrap_or("-")),
             Text::plain(&moment(one.expires_at)),
-            Text::plain(&receipt_id(one.receipt_id, width)),
+            Text::plain(&receipt_id(&proposal.receipt_id, width)),
         ]);
     }
     table.render(width)
@@ -138,7 +98,7 @@ async fn answer(
     let key = shown(&args.key);
     let directive = Directive {
         order: order(args.key.clone()),
-        by: args.decided.person,
+        by: args.decided.who.name()?,
         note: Some(args.decided.because),
         receipt_id: clock.id(IdKind::Receipt),
         at: clock.now(),
@@ -164,6 +124,8 @@ async fn answer(
             moment(before.at)
         ),
         DirectiveAnswer::NotAsked
+        | DirectiveAnswer::NotRaised
+        | DirectiveAnswer::AcknowledgedBefore(_)
         | DirectiveAnswer::NotPaused
         | DirectiveAnswer::PausedBefore(_) => {
             bail!(

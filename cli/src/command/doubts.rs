@@ -215,7 +215,7 @@ fn resolution(
         key: args.key.clone(),
         attempt: record.attempt,
         verdict,
-        by: Resolver::Person(args.decided.person.clone()),
+        by: Resolver::Person(args.decided.who.name()?),
         note: Some(args.decided.because.clone()),
         receipt_id: clock.id(IdKind::Receipt),
         result_digest,

@@ -179,7 +179,7 @@ async fn forget(
     let store = compose::store_to_read(project, &clock).await?;
     let wish = Forget {
         key: key.clone(),
-        by: decided.person,
+        by: decided.who.name()?,
         note: Some(decided.because),
         receipt_id: clock.id(IdKind::Receipt),
         at: clock.now(),

@@ -88,7 +88,7 @@ async fn direct(
     let store = compose::store(project, &clock).await?;
     let directive = Directive {
         order: order(args.operator.clone()),
-        by: args.person.clone(),
+        by: args.who.name()?,
         note: args.because.clone(),
         receipt_id: clock.id(IdKind::Receipt),
         at: clock.now(),

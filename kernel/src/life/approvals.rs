@@ -158,13 +158,7 @@ pub(super) fn answer(
     directive: &Directive,
     body: Option<&str>,
 ) -> Result<DirectiveStep, NoteError> {
-    let unchanged = |answer| {
-        Ok(DirectiveStep {
-            note: None,
-            receipt: None,
-            answer,
-        })
-    };
+    let unchanged = |answer| Ok(DirectiveStep::unchanged(answer));
     let Some(mut approval) = Approval::read(body)? else {
         return unchanged(DirectiveAnswer::NotAsked);
     };
@@ -183,7 +177,7 @@ pub(super) fn answer(
         receipt_id: directive.receipt_id.clone(),
     });
     Ok(DirectiveStep {
-        note: Some(approval.note()?),
+        notes: vec![approval.note()?],
         receipt: Some(Box::new(directive.receipt_about(&approval.proposal))),
         answer: DirectiveAnswer::Done,
     })

@@ -14,6 +14,7 @@ use crate::directive::{Directive, DirectiveAnswer, Halt, Order};
 use crate::durable::Claim;
 use crate::key::{OperatorName, TenantId};
 use crate::life::KeyRecord;
+use crate::life::alerts::acknowledge;
 use crate::life::approvals::{Asked, answer, asked};
 use crate::life::claim::seen;
 use crate::life::limits::take_slots;
@@ -30,6 +31,10 @@ pub enum NoteKind {
     Limit,
     /// A question to a person about a key.
     Approval,
+    /// Something that ran and that a person should see.
+    Alert,
+    /// The same, once somebody has.
+    Acknowledged,
 }
 
 impl NoteKind {
@@ -39,6 +44,8 @@ impl NoteKind {
             Self::Pause => "pause",
             Self::Limit => "limit",
             Self::Approval => "approval",
+            Self::Alert => "alert",
+            Self::Acknowledged => "acknowledged",
         }
     }
 }
@@ -239,38 +246,50 @@ pub fn let_through(
 /// What a store does about an order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DirectiveStep {
-    /// The note to write.
-    pub note: Option<Note>,
+    /// The notes to write.
+    pub notes: Vec<Note>,
     /// The receipt to write.
     pub receipt: Option<Box<Receipt>>,
     /// The answer.
     pub answer: DirectiveAnswer,
 }
 
-impl Directive {
-    /// The note it is about.
-    pub fn note_name(&self) -> NoteName {
-        match &self.order {
-            Order::Pause(_) | Order::Resume(_) => NoteName::pause(),
-            Order::Approve(key) | Order::Veto(key) => NoteName::approval(key),
+impl DirectiveStep {
+    /// Nothing is written.
+    pub(super) fn unchanged(answer: DirectiveAnswer) -> Self {
+        Self {
+            notes: Vec::new(),
+            receipt: None,
+            answer,
         }
     }
 }
 
-/// Decides an order against what its note says.
+impl Directive {
+    /// The notes that decide it.
+    pub fn note_names(&self) -> Vec<NoteName> {
+        match &self.order {
+            Order::Pause(_) | Order::Resume(_) => vec![NoteName::pause()],
+            Order::Approve(key) | Order::Veto(key) => vec![NoteName::approval(key)],
+            Order::Acknowledge(id) => vec![NoteName::acknowledged(id), NoteName::alert(id)],
+        }
+    }
+}
+
+/// Decides an order; `found` is what each of its notes says.
 pub fn direct(
     tenant: &TenantId,
     directive: &Directive,
-    body: Option<&str>,
+    found: &BTreeMap<NoteName, Option<String>>,
 ) -> Result<DirectiveStep, NoteError> {
-    let unchanged = |answer| DirectiveStep {
-        note: None,
-        receipt: None,
-        answer,
-    };
-    let read = || Pauses::read(body);
+    let body = |name: &NoteName| found.get(name).and_then(Option::as_deref);
+    let unchanged = DirectiveStep::unchanged;
+    let read = || Pauses::read(body(&NoteName::pause()));
     let pauses = match &directive.order {
-        Order::Approve(_) | Order::Veto(_) => return answer(directive, body),
+        Order::Approve(key) | Order::Veto(key) => {
+            return answer(directive, body(&NoteName::approval(key)));
+        }
+        Order::Acknowledge(receipt_id) => return acknowledge(directive, receipt_id, found),
         Order::Pause(operator) => {
             let mut pauses = read()?;
             let before = pauses.place(operator.as_ref());
@@ -294,7 +313,7 @@ pub fn direct(
         }
     };
     Ok(DirectiveStep {
-        note: Some(pauses.note()?),
+        notes: vec![pauses.note()?],
         receipt: Some(Box::new(directive.receipt(tenant)?)),
         answer: DirectiveAnswer::Done,
     })

@@ -1,12 +1,13 @@
 //! The same rules from code: closures as predicates, the checks of a file, a digest to cite.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use operators_kernel::TrustDecision::{Allow, Block};
-use operators_kernel::{ConnectorName, OperatorName};
+use operators_kernel::TrustDecision::{Alert, Allow, Block};
+use operators_kernel::{ConnectorName, OnAlert, OperatorName};
 
 use super::{Asked, HOLD, ask, rules};
-use crate::{Magnitude, Policy, Predicate, Rule, RuleSet, ToolPattern};
+use crate::{LimitBy, Magnitude, Policy, Predicate, Rule, RuleLimit, RuleSet, ToolPattern};
 
 fn holds() -> Rule {
     Rule::new("holds", Allow)
@@ -85,15 +86,23 @@ fn the_digest_changes_with_what_the_rules_say() {
         let policy = Policy::from_rules("code", 1, vec![rule]).expect("sound");
         policy.reference().digest.clone()
     };
+    let limit = |max| RuleLimit {
+        max,
+        per: Duration::from_hours(1),
+        by: LimitBy::Tool,
+    };
     let label = |label: &str| holds().requiring(Predicate::code(label, |_| true));
     let digests = [
         digest(holds()),
         digest(holds().up_to(Magnitude::whole(501))),
         digest(label("a")),
         digest(label("b")),
+        digest(holds().asking_first()),
+        digest(holds().limited(limit(1))),
+        digest(holds().limited(limit(2))),
     ];
     assert_eq!(digest(holds()), digests[0]);
-    assert_eq!(digests.iter().collect::<BTreeSet<_>>().len(), 4);
+    assert_eq!(digests.iter().collect::<BTreeSet<_>>().len(), digests.len());
 }
 
 #[test]
@@ -119,7 +128,29 @@ fn what_a_file_may_not_say_code_may_not_either() {
         vec![Rule::new("", Allow)],
         "the name of rule `` is empty",
     );
-    refused("p", 1, vec![holds().asking_first()], "asks for approval");
+    let limit = |max, per| {
+        let by = LimitBy::Tenant;
+        vec![holds().limited(RuleLimit { max, per, by })]
+    };
+    let hour = Duration::from_hours(1);
+    refused("p", 1, limit(0, hour), "is not from 1 to 5000");
+    refused("p", 1, limit(5_001, hour), "is not from 1 to 5000");
+    refused("p", 1, limit(1, Duration::ZERO), "has a window that");
+}
+
+#[test]
+fn a_rule_from_code_limits_and_asks_as_one_from_a_file_does() {
+    // rules 9.4, 9.7
+    let limit = RuleLimit {
+        max: 25,
+        per: Duration::from_hours(1),
+        by: LimitBy::Entity,
+    };
+    let limited = set(vec![holds().limited(limit)]);
+    let [kept] = ask(&limited, HOLD).limits.try_into().expect("one limit");
+    assert_eq!((kept.max, kept.window), (limit.max, limit.per));
+    let asking = set(vec![Rule::new("ask", Alert).asking_first()]);
+    assert_eq!(ask(&asking, HOLD).on_alert, OnAlert::Approve);
 }
 
 #[test]

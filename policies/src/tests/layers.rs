@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use operators_kernel::TrustDecision::{self, Alert, Allow, Block};
-use operators_kernel::{OperatorName, Ruling};
+use operators_kernel::{OnAlert, OperatorName, Ruling};
 
 use super::{Asked, HOLD, ask, policy, rule, rules};
 use crate::{Layers, Policy, RuleSet};
@@ -22,7 +22,7 @@ fn layered(project: Vec<Policy>, own: Vec<Policy>) -> RuleSet {
     RuleSet::layered(Layers {
         project,
         own: BTreeMap::from([(operator, own)]),
-        reaches: BTreeMap::new(),
+        ..Layers::default()
     })
     .expect("distinct names")
 }
@@ -93,13 +93,35 @@ fn any_failing_match_of_either_layer_blocks() {
 }
 
 #[test]
+fn an_alert_that_does_not_say_what_it_leads_to_leaves_it_to_the_set() {
+    // rule 9.7
+    let asked = |alert: &str, on_alert| {
+        let text = rule("r", &format!("decision = \"ALERT\"{alert}"));
+        let set = RuleSet::layered(Layers {
+            project: vec![named("p", &text)],
+            on_alert,
+            ..Layers::default()
+        });
+        ask(&set.expect("one policy"), BY_SHIP_RISK).on_alert
+    };
+    for (alert, of_set, leads_to) in [
+        ("", OnAlert::Notify, OnAlert::Notify),
+        ("", OnAlert::Approve, OnAlert::Approve),
+        ("\nalert = \"notify\"", OnAlert::Approve, OnAlert::Notify),
+        ("\nalert = \"approve\"", OnAlert::Notify, OnAlert::Approve),
+    ] {
+        assert_eq!(asked(alert, of_set), leads_to, "`{alert}` under {of_set:?}");
+    }
+}
+
+#[test]
 fn one_name_in_both_layers_and_a_policy_for_others_are_refused() {
     let operator = OperatorName::parse("ship-risk").expect("a name");
     let refused = |project: &str, own: Policy| {
         RuleSet::layered(Layers {
             project: vec![named(project, &says(Allow))],
             own: BTreeMap::from([(operator.clone(), vec![own])]),
-            reaches: BTreeMap::new(),
+            ..Layers::default()
         })
         .expect_err("refused")
         .to_string()

@@ -115,7 +115,7 @@ fn one_rule_that_asks_first_is_enough() {
     let notify = policy("policy = 'n'\nversion = 1\n[[rule]]\nname = 'r'\ndecision = 'ALERT'\n");
     let mut approve =
         policy("policy = 'y'\nversion = 1\n[[rule]]\nname = 'r'\ndecision = 'ALERT'\n");
-    approve.rules[0].on_alert = OnAlert::Approve;
+    approve.rules[0].on_alert = Some(OnAlert::Approve);
     let ruling = ask(&set(vec![notify.clone(), approve]), HOLD);
     assert_eq!(
         (ruling.decision, ruling.on_alert),

@@ -149,26 +149,29 @@ impl Shared {
         }
     }
 
-    /// Does what a person orders, on condition that its note is still what was read.
+    /// Does what a person orders, on condition that its notes are still what was read.
     pub(super) async fn direct(
         &self,
         tenant: &TenantId,
         directive: Directive,
     ) -> Result<DirectiveAnswer, StoreError> {
-        let name = directive.note_name();
         let mut patience = Patience::new(&self.table.observer);
         loop {
             let at = self.table.observer.now();
-            let item = self.note(tenant, &name).await?;
             let mut page = Page::part(at, self.table.observer.stamp());
-            page.load_note(tenant.clone(), name.clone(), item.body.clone());
+            let mut items = HashMap::new();
+            for name in directive.note_names() {
+                let item = self.note(tenant, &name).await?;
+                page.load_note(tenant.clone(), name.clone(), item.body.clone());
+                items.insert(name, item);
+            }
             let answer = book::direct(&mut page, tenant, &directive);
             let answer = answer.map_err(|error| self.sort(error))?;
             let changes = page.changes;
-            let writes = changes
-                .notes
-                .iter()
-                .map(|(_, note)| item.write(tenant, note));
+            let writes = changes.notes.iter().map(|(_, note)| {
+                let before = items.get(&note.name).cloned().unwrap_or_default();
+                before.write(tenant, note)
+            });
             let bundle = Bundle {
                 writes: writes.collect(),
                 receipts: changes.receipts,

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use operators_kernel::life::{Application, Phase};
+use operators_kernel::life::{self, Application, Phase};
 use operators_kernel::{
     AttemptMark, Claim, ClaimAnswer, Clearance, Ending, Fence, OnAlert, Original, Proposal,
     Receipt, SettleAnswer, SettledOutcome, Settlement, TenantId,
@@ -169,6 +169,10 @@ impl SettleItem {
             return Ok(None);
         }
         let proposal = &settlement.proposal;
+        // Its alert is a note.
+        if life::may_raise(proposal) {
+            return Ok(None);
+        }
         let (phase, application, ending) = match &settlement.outcome {
             SettledOutcome::Applied(effect) => {
                 let application = Application {

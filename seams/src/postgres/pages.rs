@@ -169,15 +169,19 @@ async fn direct_on(
     tenant: &TenantId,
     directive: &Directive,
 ) -> Result<DirectiveAnswer, Trouble> {
-    let name = directive.note_name();
+    let names = directive.note_names();
+    let wanted: Vec<NoteRow> = names.iter().map(NoteRow::wanted).collect();
     let statement = Call::of("desk")
         .text(&lines.last_acked())
         .text(tenant.as_str())
-        .text(&to_json(&[NoteRow::wanted(&name)])?)
+        .text(&to_json(&wanted)?)
         .finish()?;
     let loaded = Loaded::read(&line.rows(format!("{BEGIN}; {statement}")).await?)?;
     let mut page = Page::part(loaded.now, loaded.stamp());
-    page.load_note(tenant.clone(), name.clone(), loaded.note(&name));
+    for name in names {
+        let body = loaded.note(&name);
+        page.load_note(tenant.clone(), name, body);
+    }
     let answer = book::direct(&mut page, tenant, directive).map_err(sorted)?;
     write(line, lines, &Written::of(&mut page)?).await?;
     Ok(answer)

@@ -93,6 +93,7 @@ fn outcome_words(receipt: &Receipt) -> String {
         (ReceiptKind::Resume, ..) => "resumed".to_owned(),
         (ReceiptKind::Approve, ..) => "approved".to_owned(),
         (ReceiptKind::Veto, ..) => "vetoed".to_owned(),
+        (ReceiptKind::Acknowledge, ..) => "acknowledged".to_owned(),
         (ReceiptKind::Correction, ..) => format!("corrected: {outcome}"),
         (ReceiptKind::Proposal, Some(ReceiptOutcome::Refused), Some(reason)) => {
             format!("refused: {}", reason.as_str())
@@ -167,6 +168,7 @@ fn kind(kind: ReceiptKind) -> &'static str {
         ReceiptKind::Resume => "resume: a person ended a pause",
         ReceiptKind::Approve => "approve: a person let what waited run",
         ReceiptKind::Veto => "veto: a person said no to what waited",
+        ReceiptKind::Acknowledge => "acknowledge: a person has seen an alert",
     }
 }
 
