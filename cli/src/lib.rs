@@ -9,8 +9,8 @@
 
 pub use async_trait::async_trait;
 pub use operators_connectors::{
-    BodySource, ConnectorConfig, ConnectorKind, EffectWord, EnvSecrets, HeaderText, OutputForm,
-    ProbeConfig, Registry, RegistryError, ToolConfig,
+    BodyEncoding, BodySource, ConditionConfig, ConnectorConfig, ConnectorKind, EffectWord,
+    EnvSecrets, HeaderText, OutputForm, ProbeConfig, Registry, RegistryError, Statuses, ToolConfig,
 };
 pub use operators_kernel::{
     ARGS_BYTES_MAX, ActionResult, ArgsSchema, BLOCKED_BY_TRUST_POLICY, Call, Clock, Connector,

@@ -3,15 +3,19 @@
 //! Owns the words and the shape; `registry` decides which of them go together. The types are flat
 //! on purpose: a tagged enum would be read through a buffer, and errors would lose their line.
 
+mod answer;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use operators_kernel::{OnUnknown, ToolName};
 
 use crate::duration::DurationText;
+
+pub use answer::{ConditionConfig, ProbeConfig, Statuses};
 
 /// One `[connectors.NAME]` table. Fields that do not belong to its `kind` are refused by
 /// [`Registry::build`](crate::Registry::build).
@@ -109,40 +113,42 @@ pub struct ToolConfig {
     /// `Idempotency-Key`.
     #[serde(default)]
     pub key_header: Option<String>,
+    /// `http`: how the body is written. Default `json`.
+    #[serde(default)]
+    pub encoding: Option<BodyEncoding>,
+    /// `http`: what an applied answer must say besides; if it does not, the outcome is unknown.
+    #[serde(default)]
+    pub applied_if: Option<ConditionConfig>,
+    /// `http`: an answer that means that it did not happen, whatever its status.
+    #[serde(default)]
+    pub not_applied_if: Option<ConditionConfig>,
+    /// `http`: an answer that means that this very effect had happened before.
+    #[serde(default)]
+    pub already_applied: Option<ConditionConfig>,
+    /// `http`: where the result stands in the answer, as a JSON pointer. Default: the whole answer.
+    #[serde(default)]
+    pub result: Option<String>,
     /// `command`: the program and its arguments; each text is exactly one argument.
     #[serde(default)]
     pub argv: Option<Vec<String>>,
-    /// `command`: the exit codes that say it happened. Default `0`.
+    /// The statuses of `http` (default `2xx`) or the exit codes of `command` (default `0`) that
+    /// say it happened.
     #[serde(default)]
     pub applied: Option<String>,
-    /// `command`: the exit codes that say nothing happened. Default: none; a code that stands in
-    /// neither is unknown.
+    /// The statuses of `http` (default `4xx, 500`) or the exit codes of `command` (default: none)
+    /// that say nothing happened. What stands in neither is unknown.
     #[serde(default)]
     pub not_applied: Option<String>,
     /// `command`: what stdout is. Default `json`.
     #[serde(default)]
     pub output: Option<OutputForm>,
-    /// `command`: where in the result the effect's id is, as a JSON pointer. Default `/id`.
+    /// Where the id of the effect stands, as a JSON pointer: in the answer of `http`, in the result
+    /// of `command`. Default `/id`.
     #[serde(default)]
     pub effect_id: Option<String>,
     /// `probeable` only: how to ask whether it happened.
     #[serde(default)]
     pub probe: Option<ProbeConfig>,
-}
-
-/// How to ask whether an effect happened.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProbeConfig {
-    /// `command`: the program that looks; it is told what the tool itself was told.
-    #[serde(default)]
-    pub argv: Option<Vec<String>>,
-    /// `command`: the exit codes that say it happened. Default `0`.
-    #[serde(default)]
-    pub applied: Option<String>,
-    /// `command`: the exit codes that say it has not.
-    #[serde(default)]
-    pub not_applied: Option<String>,
 }
 
 /// What a program writes to stdout.
@@ -242,13 +248,39 @@ impl TryFrom<String> for EffectWord {
 }
 
 /// Where the body of an HTTP request comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "Value")]
 pub enum BodySource {
-    /// The arguments, as a JSON object.
+    /// The arguments, as an object.
     Args,
     /// No body.
     None,
+    /// A table whose texts are templates; a text that is one placeholder keeps its value's type.
+    Template(Map<String, Value>),
+}
+
+impl TryFrom<Value> for BodySource {
+    type Error = String;
+
+    fn try_from(value: Value) -> Result<Self, String> {
+        match value {
+            Value::String(word) if word == "args" => Ok(Self::Args),
+            Value::String(word) if word == "none" => Ok(Self::None),
+            Value::Object(fields) => Ok(Self::Template(fields)),
+            _ => Err("a body is `\"args\"`, `\"none\"` or a table of templates".to_owned()),
+        }
+    }
+}
+
+/// How the body of an HTTP request is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BodyEncoding {
+    /// As a JSON object.
+    #[default]
+    Json,
+    /// As a form; what is inside something else is written `outer[inner]`.
+    Form,
 }
 
 /// The text of a header: a template, or exactly `secret:NAME`.

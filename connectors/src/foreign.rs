@@ -4,7 +4,7 @@
 //! it is refused by name, so that nobody relies on a word that does nothing.
 
 use crate::config::ConnectorKind::{self, Command, File, Http};
-use crate::config::{ConnectorConfig, ToolConfig};
+use crate::config::{ConnectorConfig, ProbeConfig, ToolConfig};
 use crate::registry::{Place, RegistryError};
 
 /// A field, the kinds that know it, and whether it stands there.
@@ -14,7 +14,11 @@ type Field = (&'static str, &'static [ConnectorKind], bool);
 pub(crate) fn refuse(config: &ConnectorConfig, place: &Place) -> Result<(), RegistryError> {
     check(&of_connector(config), config.kind, place)?;
     for (name, tool) in &config.tools {
-        check(&of_tool(tool), config.kind, &place.tool(name))?;
+        let place = place.tool(name);
+        check(&of_tool(tool), config.kind, &place)?;
+        if let Some(probe) = &tool.probe {
+            check(&of_probe(probe), config.kind, &place.inside("probe"))?;
+        }
     }
     Ok(())
 }
@@ -42,12 +46,31 @@ fn of_tool(tool: &ToolConfig) -> Vec<Field> {
         ("headers", &[Http], !tool.headers.is_empty()),
         ("body", &[Http], tool.body.is_some()),
         ("key_header", &[Http], tool.key_header.is_some()),
+        ("encoding", &[Http], tool.encoding.is_some()),
+        ("applied", &[Http, Command], tool.applied.is_some()),
+        ("not_applied", &[Http, Command], tool.not_applied.is_some()),
+        ("applied_if", &[Http], tool.applied_if.is_some()),
+        ("not_applied_if", &[Http], tool.not_applied_if.is_some()),
+        ("already_applied", &[Http], tool.already_applied.is_some()),
+        ("result", &[Http], tool.result.is_some()),
+        ("effect_id", &[Http, Command], tool.effect_id.is_some()),
+        ("probe", &[Http, Command], tool.probe.is_some()),
         ("argv", &[Command], tool.argv.is_some()),
-        ("applied", &[Command], tool.applied.is_some()),
-        ("not_applied", &[Command], tool.not_applied.is_some()),
         ("output", &[Command], tool.output.is_some()),
-        ("effect_id", &[Command], tool.effect_id.is_some()),
-        ("probe", &[Command], tool.probe.is_some()),
+    ]
+}
+
+fn of_probe(probe: &ProbeConfig) -> Vec<Field> {
+    vec![
+        ("path", &[Http], probe.path.is_some()),
+        ("headers", &[Http], !probe.headers.is_empty()),
+        ("applied_if", &[Http], probe.applied_if.is_some()),
+        ("not_applied_if", &[Http], probe.not_applied_if.is_some()),
+        ("result", &[Http], probe.result.is_some()),
+        ("effect_id", &[Http], probe.effect_id.is_some()),
+        ("argv", &[Command], probe.argv.is_some()),
+        ("applied", &[Command], probe.applied.is_some()),
+        ("not_applied", &[Command], probe.not_applied.is_some()),
     ]
 }
 

@@ -19,8 +19,8 @@ mod template;
 mod tests;
 
 pub use config::{
-    BodySource, ConnectorConfig, ConnectorKind, EffectWord, HeaderText, OutputForm, ProbeConfig,
-    ToolConfig,
+    BodyEncoding, BodySource, ConditionConfig, ConnectorConfig, ConnectorKind, EffectWord,
+    HeaderText, OutputForm, ProbeConfig, Statuses, ToolConfig,
 };
 pub use registry::{Registry, RegistryError};
 pub use secrets::EnvSecrets;

@@ -110,6 +110,19 @@ impl Template {
         })
     }
 
+    /// The placeholder, when it is the whole text.
+    pub(crate) fn as_placeholder(&self) -> Option<&Placeholder> {
+        match self.parts.as_slice() {
+            [Part::Placeholder(placeholder)] => Some(placeholder),
+            _ => None,
+        }
+    }
+
+    /// The text of a call, with nothing escaped.
+    pub(crate) fn render_plain(&self, call: &Call) -> Result<String, String> {
+        self.render(call, |_, value| Ok(value.to_owned()))
+    }
+
     /// The whole text, when it has no placeholder.
     pub(crate) fn as_literal(&self) -> Option<&str> {
         match self.parts.as_slice() {
@@ -148,6 +161,19 @@ impl Placeholder {
             Self::EntityKey => "action.entity_key".to_owned(),
             Self::IdempotencyKey => "action.idempotency_key".to_owned(),
             Self::DownstreamKey => "action.downstream_key".to_owned(),
+        }
+    }
+
+    /// Its value with its type: an argument may be anything but missing.
+    pub(crate) fn json(&self, call: &Call) -> Result<Value, String> {
+        match self {
+            Self::Arg(path) => match lookup(call, path) {
+                Some(value) => Ok(value.clone()),
+                None => Err(format!("`{}` is missing", self.name())),
+            },
+            Self::Tool | Self::EntityKey | Self::IdempotencyKey | Self::DownstreamKey => {
+                self.value(call).map(Value::String)
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 //! Owns the settings of the HTTP library. It must not know requests or answers.
 
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use reqwest::{Client, redirect, retry};
@@ -15,6 +15,13 @@ use crate::http::address::{Guard, Lookup};
 /// so that a vendor that cannot be reached is a definite failure and not a doubt.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
+/// How many idle connections to a vendor are kept.
+const IDLE_MAX: usize = 16;
+
+/// For how long: less than the five seconds after which the hastiest common servers close one, so
+/// that a request seldom meets a connection that is being closed.
+const IDLE_WAIT: Duration = Duration::from_secs(3);
+
 /// What a client is built from.
 pub(crate) struct ClientSettings {
     pub(crate) https: bool,
@@ -24,8 +31,28 @@ pub(crate) struct ClientSettings {
     pub(crate) lookup: Arc<dyn Lookup>,
 }
 
-/// Builds the client of one connector.
-pub(crate) fn build(settings: ClientSettings) -> Result<Client, String> {
+/// The clients of one connector, each built on the first call that needs it: most runs of a large
+/// configuration call few vendors.
+#[derive(Default)]
+pub(crate) struct Clients {
+    fresh: OnceLock<Result<Client, String>>,
+    pooled: OnceLock<Result<Client, String>>,
+}
+
+impl Clients {
+    /// The client that keeps connections for later requests, or the one that keeps none.
+    pub(crate) fn get(
+        &self,
+        pooled: bool,
+        settings: impl FnOnce() -> ClientSettings,
+    ) -> Result<&Client, String> {
+        let slot = if pooled { &self.pooled } else { &self.fresh };
+        let built = slot.get_or_init(|| build(settings(), pooled));
+        built.as_ref().map_err(Clone::clone)
+    }
+}
+
+fn build(settings: ClientSettings, pooled: bool) -> Result<Client, String> {
     let provider = Arc::new(ring::default_provider());
     let guard = Guard {
         lookup: settings.lookup,
@@ -37,10 +64,11 @@ pub(crate) fn build(settings: ClientSettings) -> Result<Client, String> {
         .referer(false)
         .http1_only()
         .retry(retry::never())
-        // INVARIANT (sent-once): every request has a connection of its own. On a reused one the
-        // library sends again when the vendor closed it meanwhile, and what was lost on the way
-        // would be a doubt about nothing.
-        .pool_max_idle_per_host(0)
+        // INVARIANT (sent-once): what began to leave is never sent again. The library itself
+        // repeats a request only while it still holds it whole, because the connection was gone
+        // before a byte was written.
+        .pool_max_idle_per_host(if pooled { IDLE_MAX } else { 0 })
+        .pool_idle_timeout(IDLE_WAIT)
         .connect_timeout((settings.timeout_min / 2).min(CONNECT_MAX))
         .dns_resolver(guard);
     if settings.https {

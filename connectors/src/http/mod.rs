@@ -1,27 +1,34 @@
 //! The `http` connector: a call becomes one request, and its answer one of three outcomes.
 //!
-//! `tool` compiles the configuration, `request` builds, `client` sends once, `outcome` judges,
-//! `address` guards what is dialled. What is sent: the method, the path template, the headers,
-//! and the arguments as a JSON body; for a `keyed` tool the downstream key as a header.
+//! `tool` compiles the configuration, `request` builds, `client` sends once, `outcome` judges by
+//! the tool's `reading`, `probe` asks afterwards, `address` guards what is dialled.
 
 mod address;
+mod answer;
+mod body;
 mod client;
+mod condition;
+mod headers;
 mod outcome;
 mod path;
+mod probe;
+mod reading;
 mod request;
 mod tool;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use reqwest::Client;
 
-use operators_kernel::{Call, Connector, ConnectorError, InvokeOutcome, SecretStore, ToolName};
+use operators_kernel::{
+    Call, Connector, ConnectorError, InvokeOutcome, ProbeOutcome, SecretStore, ToolName,
+};
 
 use crate::config::ConnectorConfig;
-use crate::http::client::ClientSettings;
+use crate::http::client::{ClientSettings, Clients};
 use crate::http::path::Base;
 use crate::http::request::Prepared;
 use crate::http::tool::HttpTool;
@@ -39,8 +46,7 @@ pub(crate) struct HttpConnector {
     tools: BTreeMap<ToolName, HttpTool>,
     secrets: Arc<dyn SecretStore>,
     lookup: Arc<dyn Lookup>,
-    /// Built on the first call: most runs of a large configuration call few vendors.
-    client: OnceLock<Result<Client, String>>,
+    clients: Clients,
 }
 
 impl fmt::Debug for HttpConnector {
@@ -80,7 +86,7 @@ impl HttpConnector {
             tools,
             secrets,
             lookup: Arc::new(address::SystemLookup),
-            client: OnceLock::new(),
+            clients: Clients::default(),
         })
     }
 
@@ -91,16 +97,13 @@ impl HttpConnector {
         self
     }
 
-    fn client(&self) -> Result<&Client, String> {
-        let built = self.client.get_or_init(|| {
-            client::build(ClientSettings {
-                https: self.base.is_https(),
-                allow_private: self.allow_private,
-                timeout_min: self.timeout_min,
-                lookup: Arc::clone(&self.lookup),
-            })
-        });
-        built.as_ref().map_err(Clone::clone)
+    fn client(&self, pooled: bool) -> Result<&Client, String> {
+        self.clients.get(pooled, || ClientSettings {
+            https: self.base.is_https(),
+            allow_private: self.allow_private,
+            timeout_min: self.timeout_min,
+            lookup: Arc::clone(&self.lookup),
+        })
     }
 }
 
@@ -112,20 +115,42 @@ impl Connector for HttpConnector {
             InvokeOutcome::NotApplied(ConnectorError::new(message))
         };
         let Some(tool) = self.tools.get(&call.tool) else {
-            return refuse(
-                &format!("`{}`", call.tool),
-                "the connector has no such tool",
-            );
+            let label = format!("`{}`", call.tool);
+            return refuse(&label, "the connector has no such tool");
         };
-        let client = match self.client() {
+        let label = &tool.sent.label;
+        let client = match self.client(tool.pooled) {
             Ok(client) => client,
-            Err(problem) => return refuse(&tool.label, &problem),
+            Err(problem) => return refuse(label, &problem),
         };
-        match request::prepare(&self.base, tool, call, self.secrets.as_ref()).await {
-            Err(problem) => refuse(&tool.label, &problem),
+        match request::prepare(&self.base, &tool.sent, call, self.secrets.as_ref()).await {
+            Err(problem) => refuse(label, &problem),
             Ok(Prepared { request, hidden }) => match client.execute(request).await {
-                Ok(answer) => outcome::of_answer(answer, &tool.label, &hidden).await,
-                Err(error) => outcome::of_failure(&error, &tool.label, &hidden),
+                Ok(answer) => outcome::of_answer(answer, &tool.reading, call, label, &hidden).await,
+                Err(error) => outcome::of_failure(&error, label, &hidden),
+            },
+        }
+    }
+
+    async fn probe(&self, call: &Call) -> ProbeOutcome {
+        let unknown = |message: String| ProbeOutcome::Unknown(ConnectorError::new(message));
+        let Some(probe) = self
+            .tools
+            .get(&call.tool)
+            .and_then(|tool| tool.probe.as_ref())
+        else {
+            return unknown(format!("`{}` has no probe", call.tool));
+        };
+        let label = &probe.sent.label;
+        let client = match self.client(true) {
+            Ok(client) => client,
+            Err(problem) => return unknown(format!("{label} was not sent: {problem}")),
+        };
+        match request::prepare(&self.base, &probe.sent, call, self.secrets.as_ref()).await {
+            Err(problem) => unknown(format!("{label} was not sent: {problem}")),
+            Ok(Prepared { request, hidden }) => match client.execute(request).await {
+                Ok(answer) => probe.judge(answer, call, &hidden).await,
+                Err(error) => unknown(outcome::no_answer(&error, label, &hidden)),
             },
         }
     }

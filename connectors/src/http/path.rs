@@ -11,7 +11,7 @@ use crate::http::address;
 use crate::template::{Placeholder, Template};
 
 /// Everything but RFC 3986's unreserved characters; `/`, `?`, `#` and `%` above all.
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+pub(crate) const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
     .remove(b'.')

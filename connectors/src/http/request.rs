@@ -7,11 +7,11 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 
 use operators_kernel::{Call, SecretStore};
 
-use crate::config::BodySource;
 use crate::hidden::Hidden;
+use crate::http::headers::HeaderSource;
 use crate::http::path::Base;
-use crate::http::tool::{HeaderSource, HttpTool};
-use crate::template::{Placeholder, lookup};
+use crate::http::tool::Outline;
+use crate::template::lookup;
 
 /// How the vendor's logs see us.
 const AGENT: &str = concat!("operators/", env!("CARGO_PKG_VERSION"));
@@ -25,32 +25,29 @@ pub(crate) struct Prepared {
 /// Builds the request of a call. The error is a sentence without any value.
 pub(crate) async fn prepare(
     base: &Base,
-    tool: &HttpTool,
+    sent: &Outline,
     call: &Call,
     secrets: &dyn SecretStore,
 ) -> Result<Prepared, String> {
     let mut hidden = Hidden::default();
-    for path in &tool.secret_args {
+    for path in &sent.secret_args {
         if let Some(value) = lookup(call, path) {
             hidden.add_value(value);
         }
     }
-    let (path, query) = tool.path.render(call)?;
+    let (path, query) = sent.path.render(call)?;
     let url = base.join(&path, query.as_deref())?;
-    let headers = headers(tool, call, secrets, &mut hidden).await?;
-    let mut request = Request::new(tool.method.clone(), url);
+    let headers = headers(sent, call, secrets, &mut hidden).await?;
+    let mut request = Request::new(sent.method.clone(), url);
     *request.headers_mut() = headers;
     // The whole call, from the first look-up of a name to the last byte of the answer.
     *request.timeout_mut() = Some(call.deadline);
-    if tool.body == BodySource::Args {
-        let body = serde_json::to_vec(&call.args).map_err(|error| error.to_string())?;
-        *request.body_mut() = Some(body.into());
-    }
+    *request.body_mut() = sent.body.render(call)?.map(Into::into);
     Ok(Prepared { request, hidden })
 }
 
 async fn headers(
-    tool: &HttpTool,
+    sent: &Outline,
     call: &Call,
     secrets: &dyn SecretStore,
     hidden: &mut Hidden,
@@ -58,17 +55,14 @@ async fn headers(
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
     headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-    if tool.body == BodySource::Args {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(media) = sent.body.media() {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
     }
-    for (key, source) in &tool.headers {
+    for (key, source) in &sent.headers {
         let name = key.name()?;
         let value = match source {
-            HeaderSource::Template(template) => {
-                let plain = |_: &Placeholder, value: &str| Ok(value.to_owned());
-                header_value(&template.render(call, plain)?)
-                    .map_err(|problem| format!("the header `{name}` {problem}"))?
-            }
+            HeaderSource::Template(template) => header_value(&template.render_plain(call)?)
+                .map_err(|problem| format!("the header `{name}` {problem}"))?,
             HeaderSource::Secret(secret_name) => {
                 let secret = secrets
                     .secret(&call.tenant, secret_name)
@@ -83,7 +77,7 @@ async fn headers(
         };
         headers.insert(name, value);
     }
-    if let Some(name) = &tool.key_header {
+    if let Some(name) = &sent.key_header {
         let value = header_value(&call.downstream_key)
             .map_err(|problem| format!("the downstream key {problem}"))?;
         headers.insert(name.clone(), value);

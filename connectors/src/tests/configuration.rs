@@ -159,7 +159,7 @@ fn an_unknown_word_is_refused_at_its_line() {
         ),
         (
             format!("{HTTP}{HOLD}body = \"all\"\n"),
-            "…unknown variant `all`",
+            "…a body is `\"args\"`, `\"none\"` or a table of templates",
         ),
         (
             format!("{HTTP}{HOLD}timeout = \"3 parsecs\"\n"),
@@ -204,7 +204,7 @@ fn words_that_do_not_go_together_are_refused_with_the_field() {
         ),
         (
             "effect = \"probeable\"",
-            "effect: an http tool cannot be probed in this version; use `keyed` if the vendor honours idempotency keys, otherwise `opaque`",
+            "effect: a probeable tool needs a `probe` that asks the vendor whether it happened; without one use `keyed` if the vendor honours idempotency keys, otherwise `opaque`",
         ),
         (
             "key_header = \"X-Key\"",

@@ -1,10 +1,14 @@
 //! Whole connectors, from the text of a configuration to the outcome of a call.
 
 mod addresses;
+mod bodies;
 mod commands;
 mod configuration;
+mod connections;
 mod files;
+mod mappings;
 mod outcomes;
+mod probes;
 mod requests;
 mod vendor;
 

@@ -1,0 +1,97 @@
+//! Asking a vendor whether an earlier attempt took effect: a `GET`, and what its answer means.
+//!
+//! Owns the probe of a tool. What fits neither condition, both, or cannot be read is unknown.
+
+use reqwest::{Method, Response};
+
+use operators_kernel::{Call, ConnectorError, ProbeOutcome};
+
+use crate::config::ProbeConfig;
+use crate::hidden::Hidden;
+use crate::http::answer::{self, Head};
+use crate::http::body::Body;
+use crate::http::condition::Condition;
+use crate::http::headers::{self, Headers};
+use crate::http::outcome::quoted;
+use crate::http::reading::{Take, condition, holds};
+use crate::http::tool::{self, Outline};
+use crate::registry::{Place, RegistryError};
+
+/// The compiled probe of a tool.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    pub(crate) sent: Outline,
+    applied_if: Condition,
+    not_applied_if: Option<Condition>,
+    take: Take,
+}
+
+impl Probe {
+    pub(crate) fn compile(
+        config: &ProbeConfig,
+        shared: &Headers,
+        secret_args: &[String],
+        place: &Place,
+    ) -> Result<Self, RegistryError> {
+        let path = tool::path(config.path.as_deref(), secret_args, place)?;
+        let mut headers = shared.clone();
+        headers.extend(headers::compile(&config.headers, place)?);
+        let Some(applied_if) = condition("applied_if", config.applied_if.as_ref(), place)? else {
+            return Err(place.refuse(
+                "applied_if",
+                "is missing; write `applied_if = { pointer = \"/id\", exists = true }`",
+            ));
+        };
+        let not_applied_if = condition("not_applied_if", config.not_applied_if.as_ref(), place)?;
+        Ok(Self {
+            sent: Outline {
+                label: format!("the probe `GET {}`", path.label()),
+                method: Method::GET,
+                path,
+                headers,
+                body: Body::Nothing,
+                key_header: None,
+                secret_args: tool::split_all(secret_args),
+            },
+            applied_if,
+            not_applied_if,
+            take: Take::compile(config.result.as_deref(), config.effect_id.as_deref(), place)?,
+        })
+    }
+
+    /// What an answer says about the call that was probed for.
+    pub(crate) async fn judge(
+        &self,
+        mut answer: Response,
+        call: &Call,
+        hidden: &Hidden,
+    ) -> ProbeOutcome {
+        let label = &self.sent.label;
+        let status = answer.status().as_u16();
+        let head = Head::of(&answer);
+        let body = answer::read(&mut answer).await;
+        let value = body
+            .as_ref()
+            .map_err(Clone::clone)
+            .and_then(|body| head.value(body));
+        let found = self.applied_if.holds(call, status, &value);
+        let absent = holds(self.not_applied_if.as_ref(), call, status, &value);
+        let said = || quoted(label, status, body.as_deref().unwrap_or_default(), hidden);
+        match (found, absent) {
+            (Ok(true), Ok(false)) => {
+                let value = value.unwrap_or_default();
+                ProbeOutcome::Applied(self.take.effect(value, hidden))
+            }
+            (Ok(false), Ok(true)) => ProbeOutcome::NotApplied,
+            (Ok(true), Ok(true)) => unknown(format!("{}, which means both", said())),
+            (Ok(false), Ok(false)) => unknown(format!("{}, which tells nothing", said())),
+            (Err(problem), _) | (_, Err(problem)) => unknown(format!(
+                "{label} answered {status}, but the body cannot be read: {problem}"
+            )),
+        }
+    }
+}
+
+fn unknown(message: String) -> ProbeOutcome {
+    ProbeOutcome::Unknown(ConnectorError::new(message))
+}
