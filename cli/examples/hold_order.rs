@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use operators::{
     Call, Connector, ConnectorName, DeterministicExecutor, Effect, EffectClass, ExecutionPlan,
-    InvokeOutcome, MemoryStore, OnUnknown, Policy, Registry, RuleSet, RunContext, Seams, Settings,
+    InvokeOutcome, MemoryStore, Policy, Registry, RuleSet, RunContext, Seams, Settings,
     SystemClock, TenantId, Tool, ToolContract, ToolName, async_trait,
 };
 
@@ -18,11 +18,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let plan = ExecutionPlan::parse(&format!("[{hold}, {hold}]"))?;
     // What can be reached, and what is known about it: nothing, so a doubt waits for a person.
     let contract = ToolContract {
-        effect: EffectClass::Opaque,
         timeout: Duration::from_secs(3),
-        max_land: Duration::from_secs(30),
-        on_unknown: OnUnknown::Hold,
-        secret_args: Vec::new(),
+        ..ToolContract::new(EffectClass::Opaque)
     };
     let tool = Tool {
         contract,

@@ -2,13 +2,18 @@
 //!
 //! Owns the words. It must not know what a command does with them.
 
+mod connectors;
+
 use std::path::PathBuf;
 
 use clap::{Args as ArgsOf, Parser, Subcommand};
 use operators_kernel::{IdempotencyKey, OperatorName, TenantId, ToolName};
 
-use crate::command::receipts::{ExportArgs, ListArgs, ShowArgs, TailArgs};
 use crate::filter::{FilterArgs, Moment};
+
+pub(crate) use connectors::{
+    ConnectorsCommand, ConnectorsListArgs, ConnectorsTestArgs, ImportCommand,
+};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -64,6 +69,9 @@ pub(crate) enum Command {
     Pause(PauseArgs),
     /// End a pause
     Resume(PauseArgs),
+    /// What can be reached, whether it is well, and new tools from an API's description
+    #[command(subcommand)]
+    Connectors(ConnectorsCommand),
     /// Check that this project is sound
     Doctor(DoctorArgs),
 }
@@ -176,13 +184,52 @@ pub(crate) struct ReplayArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReceiptsCommand {
     /// The newest receipts, newest first
-    List(ListArgs),
-    /// One action's whole story: who proposed it, why it was decided so, every attempt, what came after
-    Show(ShowArgs),
+    List {
+        /// At most this many
+        #[arg(long, default_value_t = 20, value_name = "N")]
+        limit: usize,
+        /// Print JSON lines
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        whose: Whose,
+        #[command(flatten)]
+        filter: FilterArgs,
+    },
+    /// One receipt, all of it
+    Show {
+        /// Its id, or the last characters of it (at least 6)
+        #[arg(value_name = "ID")]
+        id: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        whose: Whose,
+    },
     /// The last receipts, oldest first
-    Tail(TailArgs),
-    /// Every receipt, oldest first
-    Export(ExportArgs),
+    Tail {
+        /// How many to start with
+        #[arg(short = 'n', long, default_value_t = 10, value_name = "N")]
+        lines: usize,
+        /// Go on showing new ones until Ctrl-C
+        #[arg(short = 'f', long)]
+        follow: bool,
+        /// Print JSON lines
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        whose: Whose,
+        #[command(flatten)]
+        filter: FilterArgs,
+    },
+    /// Every receipt as JSON lines, oldest first
+    Export {
+        #[command(flatten)]
+        whose: Whose,
+        #[command(flatten)]
+        filter: FilterArgs,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -2,6 +2,7 @@
 
 pub(crate) mod alerts;
 pub(crate) mod approvals;
+pub(crate) mod connectors;
 pub(crate) mod doctor;
 pub(crate) mod doubts;
 pub(crate) mod init;

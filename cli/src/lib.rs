@@ -10,7 +10,8 @@
 pub use async_trait::async_trait;
 pub use operators_connectors::{
     BodyEncoding, BodySource, ConditionConfig, ConnectorConfig, ConnectorKind, EffectWord,
-    EnvSecrets, HeaderText, OutputForm, ProbeConfig, Registry, RegistryError, Statuses, ToolConfig,
+    EnvSecrets, HeaderText, ModeWord, OutputForm, ProbeConfig, Registry, RegistryError, Statuses,
+    ToolConfig,
 };
 pub use operators_kernel::{
     ARGS_BYTES_MAX, ActionResult, ArgsSchema, BLOCKED_BY_TRUST_POLICY, Call, Clock, Connector,
@@ -21,8 +22,8 @@ pub use operators_kernel::{
     OnUnknown, OperatorName, Order, Original, PAGE_MAX, PLAN_ACTIONS_MAX, PLAN_BYTES_MAX,
     PlannedAction, PolicyRef, ProbeOutcome, Progress, Reason, Receipt, ReceiptFilter, ReceiptKind,
     ReceiptOutcome, Ruling, RunContext, RunError, Seams, Secret, SecretError, SecretStore,
-    Settings, StoreError, TenantId, Timestamp, Tool, ToolContract, ToolName, ToolRegistry,
-    TrustDecision, TrustPolicy, TrustQuestion, WAITERS_MAX, forecast, json, life,
+    Settings, StoreError, TenantId, Timestamp, Tool, ToolContract, ToolMode, ToolName,
+    ToolRegistry, TrustDecision, TrustPolicy, TrustQuestion, WAITERS_MAX, forecast, json, life,
 };
 pub use operators_policies::{
     Check, Explanation, Expression, ExpressionError, Finding, Judgement, Layers, LimitBy,

@@ -6,7 +6,6 @@ mod compose;
 mod config;
 mod exit;
 mod filter;
-mod interrupts;
 mod locate;
 mod notice;
 mod output;
@@ -84,6 +83,7 @@ async fn dispatch_waiting(command: Command, project: Option<&Path>) -> Result<Ex
         Command::Approvals(args) => Box::pin(command::approvals::run(args, project)).await,
         Command::Pause(args) => Box::pin(command::pause::pause(&args, project)).await,
         Command::Resume(args) => Box::pin(command::pause::resume(&args, project)).await,
+        Command::Connectors(args) => Box::pin(command::connectors::run(args, project)).await,
         Command::Doctor(args) => Box::pin(command::doctor::run(&args, project)).await,
     }
 }

@@ -24,6 +24,13 @@ pub use answer::{ConditionConfig, ProbeConfig, Statuses};
 pub struct ConnectorConfig {
     /// Which kind of system it talks to.
     pub kind: ConnectorKind,
+    /// Whether it is reached at all. Default `live`.
+    #[serde(default)]
+    pub mode: ModeWord,
+    /// `mode = "stub"` only: a JSON file with an answer per tool, relative to the project. What it
+    /// does not name is answered with its own arguments.
+    #[serde(default)]
+    pub answers: Option<String>,
     /// The deadline of a call, unless the tool says otherwise. Default `30s`.
     #[serde(default)]
     pub timeout: Option<DurationText>,
@@ -58,6 +65,8 @@ impl ConnectorConfig {
     pub fn new(kind: ConnectorKind) -> Self {
         Self {
             kind,
+            mode: ModeWord::Live,
+            answers: None,
             timeout: None,
             base_url: None,
             allow_private_addresses: None,
@@ -205,6 +214,17 @@ impl TryFrom<String> for ConnectorKind {
             )),
         }
     }
+}
+
+/// Whether a connector is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModeWord {
+    /// It is.
+    #[default]
+    Live,
+    /// Answers come from a file, or are echoes; nothing outside changes.
+    Stub,
 }
 
 /// The effect classes as configuration writes them.

@@ -10,17 +10,20 @@ mod file;
 mod foreign;
 mod hidden;
 mod http;
+mod openapi;
 mod registry;
 mod schema;
 mod secrets;
 mod snippet;
+mod stub;
 mod template;
 #[cfg(test)]
 mod tests;
 
 pub use config::{
     BodyEncoding, BodySource, ConditionConfig, ConnectorConfig, ConnectorKind, EffectWord,
-    HeaderText, OutputForm, ProbeConfig, Statuses, ToolConfig,
+    HeaderText, ModeWord, OutputForm, ProbeConfig, Statuses, ToolConfig,
 };
+pub use openapi::{ImportSettings, Imported, import_openapi};
 pub use registry::{Registry, RegistryError};
 pub use secrets::EnvSecrets;

@@ -9,17 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use operators_kernel::{
-    ArgsSchema, Connector, ConnectorName, EffectClass, SecretStore, Tool, ToolContract, ToolName,
-    ToolRegistry,
+    ArgsSchema, Connector, ConnectorName, EffectClass, SecretStore, Tool, ToolContract, ToolMode,
+    ToolName, ToolRegistry,
 };
 
 use crate::command::CommandConnector;
-use crate::config::{ConnectorConfig, ConnectorKind, EffectWord, ToolConfig};
+use crate::config::{ConnectorConfig, ConnectorKind, EffectWord, ModeWord, ToolConfig};
 use crate::duration::DurationText;
 use crate::file::FileConnector;
 use crate::foreign;
 use crate::http::HttpConnector;
 use crate::schema::CompiledSchema;
+use crate::stub::StubConnector;
 
 /// The deadline of a call when nothing is said: as long as a person would wait.
 pub(crate) const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
@@ -85,6 +86,17 @@ impl Registry {
                     Arc::clone(&secrets),
                 )?),
             };
+            // Compiled all the same: what a rehearsal accepts must work in earnest.
+            let connector = match config.mode {
+                ModeWord::Live => connector,
+                ModeWord::Stub => Arc::new(StubConnector::load(config, &place, base_dir)?),
+            };
+            if config.mode == ModeWord::Live && config.answers.is_some() {
+                return Err(place.refuse(
+                    "answers",
+                    "only a stub answers from a file; set `mode = \"stub\"` or remove it",
+                ));
+            }
             let mut tools = BTreeMap::new();
             for (tool_name, tool) in &config.tools {
                 let place = place.tool(tool_name);
@@ -208,6 +220,10 @@ fn contract(
         max_land: tool.max_land.map_or(max_land_default, DurationText::get),
         on_unknown: tool.on_unknown.unwrap_or_default(),
         secret_args: tool.secret_args.clone(),
+        mode: match config.mode {
+            ModeWord::Live => ToolMode::Live,
+            ModeWord::Stub => ToolMode::Stub,
+        },
     })
 }
 

@@ -35,7 +35,8 @@ impl CompiledSchema {
         }
     }
 
-    fn compile(schema: &Value) -> Result<Self, String> {
+    /// Compiles a schema.
+    pub(crate) fn compile(schema: &Value) -> Result<Self, String> {
         // References to elsewhere are refused: loading a configuration asks nobody anything.
         let validator = jsonschema::options()
             .offline()
@@ -61,10 +62,10 @@ impl ArgsSchema for CompiledSchema {
     }
 }
 
-fn read(path: &Path) -> Result<Value, String> {
-    let refuse = |problem: &dyn std::fmt::Display| {
-        format!("cannot read the schema `{}`: {problem}", path.display())
-    };
+/// Reads a JSON file strictly, bounded in size.
+pub(crate) fn read(path: &Path) -> Result<Value, String> {
+    let refuse =
+        |problem: &dyn std::fmt::Display| format!("cannot read `{}`: {problem}", path.display());
     let metadata = std::fs::metadata(path).map_err(|error| refuse(&error))?;
     if !metadata.is_file() || metadata.len() > SCHEMA_BYTES_MAX {
         return Err(refuse(&"not a regular file of at most 1 MiB"));

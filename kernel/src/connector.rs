@@ -53,6 +53,17 @@ pub enum OnUnknown {
     Retry,
 }
 
+/// Whether a tool reaches its system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ToolMode {
+    /// It does.
+    #[default]
+    Live,
+    /// Somebody answers in its place, and nothing outside changes. Its keys and receipts live
+    /// under [`TenantId::stub`], so that a rehearsal burns nothing real.
+    Stub,
+}
+
 /// What the registry promises about one tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolContract {
@@ -66,6 +77,8 @@ pub struct ToolContract {
     pub on_unknown: OnUnknown,
     /// Arguments shown only as keyed hashes, as dotted paths (`card.number`).
     pub secret_args: Vec<String>,
+    /// Whether it reaches its system.
+    pub mode: ToolMode,
 }
 
 impl ToolContract {
@@ -78,6 +91,7 @@ impl ToolContract {
             max_land: Duration::from_secs(30),
             on_unknown: OnUnknown::Hold,
             secret_args: Vec::new(),
+            mode: ToolMode::Live,
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::kernel::{Kernel, in_time};
 use crate::key::OperatorName;
 use crate::keyless::Keyless;
 use crate::lease::Lease;
+use crate::namespace;
 use crate::proposed::Proposed;
 use crate::setup::{OnFailure, Progress, RunContext, Seams, Settings};
 use crate::single_flight::{Flights, Overloaded};
@@ -48,7 +49,6 @@ impl DeterministicExecutor {
             flights,
             lease,
             redaction_keys: DashMap::new(),
-            at_work: Arc::new(()),
         });
         keep_alive(&kernel);
         Ok(Self { kernel })
@@ -127,39 +127,30 @@ impl DeterministicExecutor {
     ) -> Result<ActionResult, ExecError> {
         action.check()?;
         let kernel = &self.kernel;
+        let context = namespace::of(&kernel.seams, context, &action)?;
         let lane = (context.tenant.clone(), action.entity_key.clone());
         let is_read = kernel.is_read(&action);
         // Arrival order is the order of these two calls: nothing is awaited before them.
         let following = is_read.then(|| kernel.flights.follow(&lane)).transpose();
         let arrival = (!is_read).then(|| kernel.flights.arrive(lane)).transpose();
         let key = kernel.redaction_key(&context.tenant).await?;
-        let run = Arc::new(context.clone());
+        let run = Arc::new(context);
         let proposed = Proposed::new(&kernel.seams, run, action, &key);
         let kernel = Arc::clone(kernel);
-        let at_work = Arc::clone(&kernel.at_work);
         match (following, arrival) {
             (Err(full), _) | (_, Err(full)) => {
                 let refused = Box::new(Keyless::new(kernel, proposed));
-                owned(at_work, move |reply| {
-                    dispose(Step::Refuse(refused, full), reply)
-                })
-                .await
+                owned(move |reply| dispose(Step::Refuse(refused, full), reply)).await
             }
             (Ok(Some(following)), Ok(_)) => {
                 following.pass().await;
                 let read = Keyless::new(kernel, proposed);
-                owned(at_work, move |reply| {
-                    dispose(Step::Read(Box::new(read)), reply)
-                })
-                .await
+                owned(move |reply| dispose(Step::Read(Box::new(read)), reply)).await
             }
             (Ok(None), Ok(Some(arrival))) => {
                 let place = arrival.turn().await;
                 let turn = Turn::new(kernel, proposed, place);
-                owned(at_work, move |reply| {
-                    dispose(Step::Act(Box::new(turn)), reply)
-                })
-                .await
+                owned(move |reply| dispose(Step::Act(Box::new(turn)), reply)).await
             }
             (Ok(None), Ok(None)) => Err(ExecError::Invariant("neither read nor act".to_owned())),
         }
@@ -174,7 +165,7 @@ impl DeterministicExecutor {
     /// still in flight then becomes a doubt; its own late answer still settles it.
     pub async fn stop(self) -> Result<(), ExecError> {
         let rest = async {
-            while self.entities_in_flight() > 0 || self.kernel.is_at_work() {
+            while self.entities_in_flight() > 0 {
                 tokio::time::sleep(STOP_PAUSE).await;
             }
         };
@@ -232,20 +223,15 @@ async fn dispose(step: Step, mut reply: Reply) {
 }
 
 /// Runs the work in a task of its own, so that a caller who gives up cannot part claim and settle.
-async fn owned<W, F>(at_work: Arc<()>, work: W) -> Result<ActionResult, ExecError>
+async fn owned<W, F>(work: W) -> Result<ActionResult, ExecError>
 where
     W: FnOnce(Reply) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
     let (sender, receiver) = oneshot::channel();
     let span = tracing::Span::current();
-    let work = work(Reply::new(sender));
     // Boxed: the runtime moves a task's future several times before it runs.
-    let future = Box::pin(async move {
-        work.await;
-        drop(at_work);
-    })
-    .instrument(span);
+    let future = Box::pin(work(Reply::new(sender))).instrument(span);
     #[expect(
         clippy::disallowed_methods,
         reason = "the one task that owns an action; its end is awaited through the reply"

@@ -208,6 +208,35 @@ identifier! {
     OperatorName, "the operator name", check_name
 }
 
+/// What the tenant of stubbed tools ends with.
+const STUB_SUFFIX: &str = "~stub";
+
+impl TenantId {
+    /// The tenant under which its stubbed tools keep keys and receipts; of such a tenant, itself.
+    pub fn stub(&self) -> Result<Self, IdentifierError> {
+        if self.is_stub() {
+            return Ok(self.clone());
+        }
+        Self::parse(format!("{self}{STUB_SUFFIX}"))
+    }
+
+    /// Whether only stubbed tools keep anything under it.
+    pub fn is_stub(&self) -> bool {
+        // The suffix alone names nobody's stubs.
+        let live = self.0.strip_suffix(STUB_SUFFIX);
+        live.is_some_and(|live| !live.is_empty())
+    }
+
+    /// The tenant whose stubs these are; of any other, itself.
+    #[must_use]
+    pub fn live(&self) -> Self {
+        match self.0.strip_suffix(STUB_SUFFIX) {
+            Some(live) if !live.is_empty() => Self(live.into()),
+            Some(_) | None => self.clone(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,6 +276,24 @@ mod tests {
             assert!(IdempotencyKey::parse(text).is_err(), "{text:?}");
         }
         assert!(EntityKey::parse("x".repeat(513)).is_err());
+    }
+
+    #[test]
+    fn a_tenant_and_its_stubs_name_each_other() {
+        let acme = TenantId::parse("acme").expect("tenant");
+        let stub = acme.stub().expect("room for it");
+        assert_eq!((stub.as_str(), stub.is_stub()), ("acme~stub", true));
+        assert_eq!(stub.live(), acme);
+        assert_eq!(stub.stub().expect("itself"), stub);
+        assert_eq!((acme.live(), acme.is_stub()), (acme.clone(), false));
+        let odd = TenantId::parse("~stub").expect("tenant");
+        assert_eq!((odd.live(), odd.is_stub()), (odd.clone(), false));
+        assert!(
+            TenantId::parse("x".repeat(512))
+                .expect("tenant")
+                .stub()
+                .is_err()
+        );
     }
 
     #[test]

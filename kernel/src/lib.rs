@@ -23,6 +23,7 @@ mod keyless;
 mod lease;
 mod ledger;
 pub mod life;
+mod namespace;
 mod proposed;
 mod receipt;
 mod redact;
@@ -41,7 +42,7 @@ pub use action::{
 pub use clock::{Clock, IdKind, Timestamp};
 pub use connector::{
     ArgsSchema, Call, Connector, ConnectorError, Effect, EffectClass, Health, InvalidArgs,
-    InvokeOutcome, OnUnknown, ProbeOutcome, Tool, ToolContract, ToolRegistry,
+    InvokeOutcome, OnUnknown, ProbeOutcome, Tool, ToolContract, ToolMode, ToolRegistry,
 };
 pub use directive::{Directive, DirectiveAnswer, Halt, Order};
 pub use durable::{

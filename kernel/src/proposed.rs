@@ -161,8 +161,10 @@ impl Proposed {
         if let Some(refusal) = self.invalid_args() {
             return refused(refusal);
         }
+        // A rehearsal is judged as the real thing would be.
+        let tenant = self.run.tenant.live();
         let question = TrustQuestion {
-            tenant: &self.run.tenant,
+            tenant: &tenant,
             operator: self.run.operator.as_ref(),
             action: &self.action,
             event: self.run.event.as_ref(),

@@ -13,8 +13,9 @@ use crate::action::{
 use crate::connector::Effect;
 use crate::durable::{Claim, ClaimAnswer, OnDoubt, SessionId, SettledOutcome, Settlement};
 use crate::error::ExecError;
-use crate::key::EntityKey;
+use crate::key::{EntityKey, TenantId};
 use crate::life::{self, ClaimStep, EntityRecord, KeyRecord, NoteName, Through, Turn};
+use crate::namespace;
 use crate::proposed::{Case, Proposed};
 use crate::setup::{RunContext, Seams};
 use crate::trust::TrustDecision;
@@ -56,15 +57,20 @@ pub async fn forecast(
     plan: &ExecutionPlan,
 ) -> Result<Vec<Forecast>, ExecError> {
     plan.check("/actions")?;
-    let mut rehearsal = Rehearsal {
-        seams,
-        run: Arc::new(run.clone()),
-        keys: BTreeMap::new(),
-        entities: BTreeMap::new(),
-        notes: BTreeMap::new(),
-    };
+    // One per tenant: what stubs would do changes nothing for the rest.
+    let mut rehearsals: BTreeMap<TenantId, Rehearsal<'_>> = BTreeMap::new();
     let mut forecasts = Vec::with_capacity(plan.actions.len());
     for action in &plan.actions {
+        let run = namespace::of(seams, run, action)?;
+        let rehearsal = rehearsals
+            .entry(run.tenant.clone())
+            .or_insert_with(|| Rehearsal {
+                seams,
+                run: Arc::new(run),
+                keys: BTreeMap::new(),
+                entities: BTreeMap::new(),
+                notes: BTreeMap::new(),
+            });
         forecasts.push(rehearsal.action(action).await?);
     }
     Ok(forecasts)

@@ -114,6 +114,19 @@ const COMMANDS: &[(&[&str], &[&str])] = &[
         &["alerts", "ack"],
         &["RECEIPT_ID", "--all", "--because", "--as", "$USER"],
     ),
+    (&["connectors"], &["list", "test", "import"]),
+    (
+        &["connectors", "list"],
+        &["effect class", "--health", "--json"],
+    ),
+    (
+        &["connectors", "test"],
+        &["<NAME>", "--tool", "never an effect"],
+    ),
+    (
+        &["connectors", "import", "openapi"],
+        &["<FILE>", "--connector", "--base-url", "opaque"],
+    ),
     (&["doctor"], &["sound", "--json"]),
 ];
 

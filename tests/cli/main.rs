@@ -3,7 +3,6 @@
 //! Each test runs the real binary in a project of its own and looks at its exit code, its stdout,
 //! its stderr, and what it did to the world.
 
-mod every_store;
 mod support;
 mod vendor;
 
@@ -11,6 +10,7 @@ mod alerts;
 mod approvals;
 mod bad_config;
 mod bad_plans;
+mod connectors;
 mod doctor;
 mod doubts;
 mod dry_run;
@@ -20,7 +20,6 @@ mod help;
 mod json_output;
 mod keys;
 mod limits;
-mod paging;
 mod pauses;
 mod planners;
 mod policies;
@@ -30,4 +29,5 @@ mod receipts;
 mod secrets;
 mod start_up;
 mod stores;
+mod stubs;
 mod terminal;

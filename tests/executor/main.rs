@@ -14,6 +14,7 @@ mod receipts;
 mod secrets;
 mod simulation;
 mod stores;
+mod stubs;
 mod support;
 mod trust;
 mod turns;

@@ -9,6 +9,5 @@ mod opening;
 mod pgbouncer;
 mod receipts;
 mod rollback;
-mod settled;
 mod statements;
 mod turns;

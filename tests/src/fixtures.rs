@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use operators_kernel::{
     Clock, ConnectorName, DeterministicExecutor, DurableExec, EffectClass, EntityKey,
-    ExecutionPlan, IdempotencyKey, OnUnknown, PlannedAction, RunContext, Seams, Settings, TenantId,
-    Tool, ToolContract, ToolName, TrustPolicy,
+    ExecutionPlan, IdempotencyKey, PlannedAction, RunContext, Seams, Settings, TenantId, Tool,
+    ToolContract, ToolName, TrustPolicy,
 };
 use serde_json::{Map, Value, json};
 
@@ -73,11 +73,9 @@ pub fn plan(actions: Vec<PlannedAction>) -> ExecutionPlan {
 /// A contract of that effect class: calls end within two seconds and land at once.
 pub fn contract(effect: EffectClass) -> ToolContract {
     ToolContract {
-        effect,
         timeout: Duration::from_secs(2),
         max_land: Duration::ZERO,
-        on_unknown: OnUnknown::Hold,
-        secret_args: Vec::new(),
+        ..ToolContract::new(effect)
     }
 }
 

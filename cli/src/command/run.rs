@@ -7,6 +7,7 @@ mod ending;
 mod execute;
 mod hints;
 mod show;
+mod stubs;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,6 +53,7 @@ pub(crate) async fn run(args: &RunArgs, project: Option<&Path>) -> Result<Exit> 
     for (operator, source) in sources(args, &project)? {
         jobs.push(job(&project, &parts, &tenant, operator, source).await?);
     }
+    stubs::tell(&project, &parts, &tenant, &jobs);
     if args.dry_run {
         return rehearse(args, &project, &parts, &jobs).await;
     }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
@@ -105,6 +106,33 @@ impl Environment {
             variables.push((name.clone(), value.into()));
         }
         Ok(variables)
+    }
+
+    /// Looks for a program where the system would, without starting it.
+    pub(crate) fn find(
+        &self,
+        program: &str,
+        variables: &[(String, std::ffi::OsString)],
+    ) -> Result<(), String> {
+        if !self.dir.is_dir() {
+            return Err(format!("has no folder `{}` to run in", self.dir.display()));
+        }
+        let is_program = |path: &Path| {
+            let about = path.metadata();
+            about.is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+        };
+        if program.contains('/') {
+            if is_program(Path::new(program)) {
+                return Ok(());
+            }
+            return Err("is not a program that can be started".to_owned());
+        }
+        let path = variables.iter().find(|(name, _)| name == "PATH");
+        let path = path.map_or_else(Default::default, |(_, path)| path.clone());
+        if std::env::split_paths(&path).any(|folder| is_program(&folder.join(program))) {
+            return Ok(());
+        }
+        Err("is in no folder of its `PATH`".to_owned())
     }
 
     /// A process of that program with these variables and no others.

@@ -24,7 +24,8 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use operators_kernel::{
-    Call, Connector, ConnectorError, Effect, InvokeOutcome, ProbeOutcome, SecretStore, ToolName,
+    Call, Connector, ConnectorError, Effect, Health, InvokeOutcome, ProbeOutcome, SecretStore,
+    TenantId, ToolName,
 };
 
 use crate::command::codes::Says;
@@ -216,5 +217,29 @@ impl Connector for CommandConnector {
             Ok(Answer::NotApplied(_)) => ProbeOutcome::NotApplied,
             Ok(Answer::Unknown(problem)) | Err(problem) => unknown(problem),
         }
+    }
+
+    /// Whether every program is there; none is started.
+    async fn check(&self, tenant: &TenantId) -> Health {
+        let ill = |message: String| Health::Ill(ConnectorError::new(message));
+        let (secrets, mut hidden) = (self.secrets.as_ref(), Hidden::default());
+        let variables = self.environment.variables(tenant, secrets, &mut hidden);
+        let variables = match variables.await {
+            Ok(variables) => variables,
+            Err(problem) => return ill(problem),
+        };
+        let programs = self.tools.values();
+        let programs = programs.flat_map(|tool| tool.probe.iter().chain([&tool.program]));
+        let mut found = 0;
+        for program in programs {
+            if let Err(problem) = self.environment.find(program.path(), &variables) {
+                return ill(format!("`{}` {problem}", program.label));
+            }
+            found += 1;
+        }
+        Health::Well(match found {
+            1 => "its program is there".to_owned(),
+            found => format!("its {found} programs are there"),
+        })
     }
 }

@@ -157,6 +157,12 @@ impl Program {
         })
     }
 
+    /// The program itself: a path, or a name to look for.
+    pub(crate) fn path(&self) -> &str {
+        let first = self.argv.first();
+        first.and_then(Template::as_literal).unwrap_or_default()
+    }
+
     /// The arguments of a call: each template becomes exactly one.
     pub(crate) fn render(&self, call: &Call) -> Result<Vec<String>, String> {
         let mut rendered: Vec<String> = Vec::with_capacity(self.argv.len());

@@ -17,7 +17,8 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use operators_kernel::{
-    Call, Connector, ConnectorError, Effect, InvokeOutcome, ProbeOutcome, ToolName,
+    Call, Connector, ConnectorError, Effect, Health, InvokeOutcome, ProbeOutcome, TenantId,
+    ToolName,
 };
 
 use crate::config::{ConnectorConfig, EffectWord, ToolConfig};
@@ -134,6 +135,25 @@ impl Connector for FileConnector {
             Some(true) => self.read(call).await,
             Some(false) => self.append(call).await,
             None => InvokeOutcome::NotApplied(self.error(&format!("no tool `{}`", call.tool))),
+        }
+    }
+
+    /// Whether the file could be written to; nothing is.
+    async fn check(&self, _tenant: &TenantId) -> Health {
+        let folder = self
+            .path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let found = match (self.path.metadata(), folder.metadata()) {
+            (Ok(file), _) if file.is_file() && !file.permissions().readonly() => Ok("is there"),
+            (Ok(_), _) => Err("is not a file that can be written to"),
+            (Err(_), Ok(folder)) if folder.is_dir() => Ok("will be made by the first effect"),
+            (Err(_), _) => Err("is in a folder that is not there"),
+        };
+        match found {
+            Ok(told) => Health::Well(format!("`{}` {told}", self.shown.escape_debug())),
+            Err(problem) => Health::Ill(self.error(problem)),
         }
     }
 

@@ -374,9 +374,9 @@ fn a_schema_is_compiled_when_it_loads() {
             "not a valid JSON Schema at `/pattern`: ",
         ),
         ("7", "must be a table, or the path of a `.json` file"),
-        ("\"missing.json\"", "cannot read the schema `"),
-        ("\"twice.json\"", "cannot read the schema `"),
-        ("\".\"", "cannot read the schema `"),
+        ("\"missing.json\"", "cannot read `"),
+        ("\"twice.json\"", "cannot read `"),
+        ("\".\"", "cannot read `"),
     ] {
         let error = with(bad).expect_err(bad);
         assert!(error.starts_with(&format!("{place}{problem}")), "{error}");

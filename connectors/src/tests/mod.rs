@@ -6,6 +6,7 @@ mod commands;
 mod configuration;
 mod connections;
 mod files;
+mod imports;
 mod mappings;
 mod outcomes;
 mod probes;

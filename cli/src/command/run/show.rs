@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::command::run::Job;
 use crate::command::run::ending::{Done, Ending};
+use crate::command::run::stubs::is_stub;
 use crate::compose::Parts;
 use crate::output::{data, json_text, note, shown};
 use crate::table::{Column, Table, Text, receipt_id, terminal_width};
@@ -64,6 +65,11 @@ fn table(parts: &Parts, job: &Job, endings: &[Ending<'_>], width: Option<u16>) -
         let told = match promised_by(endings, index) {
             Some(number) => format!("done by action {number}"),
             None => told(ending, explained.as_ref(), &*parts.clock),
+        };
+        let told = if is_stub(parts, action) {
+            format!("stub: {told}")
+        } else {
+            told
         };
         let mut cells = vec![
             Text::plain(&(index + 1)),

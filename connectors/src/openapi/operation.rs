@@ -1,0 +1,365 @@
+//! One operation as a tool: its name, its effect class, its templates and its argument schema.
+//!
+//! Owns the decisions of an import. What our configuration cannot say is an error or a remark.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use operators_kernel::{ConnectorName, NAME_BYTES_MAX, ToolName};
+
+use crate::openapi::document::{Document, Found};
+use crate::openapi::{key, one_line, quoted, schema};
+use crate::schema::CompiledSchema;
+
+/// Headers that a parameter cannot set, as the standard says.
+const HEADERS_IGNORED: [&str; 3] = ["accept", "content-type", "authorization"];
+
+/// The header of vendors that honour keys.
+const KEY_HEADER: &str = "idempotency-key";
+
+/// A tool in the making.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    name: ToolName,
+    summary: String,
+    method: String,
+    path: String,
+    headers: Vec<(String, String)>,
+    has_body: bool,
+    schema: Option<Value>,
+    pub(crate) remarks: Vec<String>,
+}
+
+/// The arguments as they are collected.
+#[derive(Debug, Default)]
+struct Args {
+    properties: Map<String, Value>,
+    required: BTreeSet<String>,
+    /// Whether names that nobody spoke of may come, too.
+    open: bool,
+    /// A body that is more than a list of properties.
+    also: Option<Value>,
+}
+
+impl Operation {
+    pub(crate) fn read(
+        document: &Document,
+        found: &Found<'_>,
+        taken: &mut BTreeSet<ToolName>,
+    ) -> Result<Self, String> {
+        if matches!(found.method.as_str(), "OPTIONS" | "TRACE") {
+            return Err("the method is none of ours".to_owned());
+        }
+        let mut operation = Self {
+            name: name(found, taken)?,
+            summary: found
+                .body
+                .get("summary")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned(),
+            method: found.method.clone(),
+            path: found.path.to_owned(),
+            headers: Vec::new(),
+            has_body: false,
+            schema: None,
+            remarks: Vec::new(),
+        };
+        let mut args = Args::default();
+        operation.parameters(document, found, &mut args)?;
+        operation.body(document, found, &mut args)?;
+        if let Some(left) = operation.path.split(['{', '}']).nth(1)
+            && !left.starts_with("args.")
+        {
+            return Err(format!(
+                "`{{{}}}` in its path is no parameter",
+                left.escape_debug()
+            ));
+        }
+        operation.schema(args);
+        Ok(operation)
+    }
+
+    fn parameters(
+        &mut self,
+        document: &Document,
+        found: &Found<'_>,
+        args: &mut Args,
+    ) -> Result<(), String> {
+        let own = found.body.get("parameters").and_then(Value::as_array);
+        let mut seen = BTreeSet::new();
+        let mut query = Vec::new();
+        for parameter in own.into_iter().flatten().chain(found.shared) {
+            let parameter = document.resolve(parameter)?;
+            let of = |field: &str| parameter.get(field).and_then(Value::as_str);
+            let (Some(wire), Some(place)) = (of("name"), of("in")) else {
+                return Err("a parameter has no name or no place".to_owned());
+            };
+            if !seen.insert((wire.to_owned(), place.to_owned())) {
+                continue;
+            }
+            let required = parameter.get("required") == Some(&Value::Bool(true));
+            let argument = argument(wire);
+            match place {
+                "path" => {
+                    let from = format!("{{{wire}}}");
+                    self.path = self.path.replace(&from, &format!("{{args.{argument}}}"));
+                }
+                "query" if required => query.push(format!("{}={{args.{argument}}}", escaped(wire))),
+                "header" if HEADERS_IGNORED.contains(&wire.to_ascii_lowercase().as_str()) => {
+                    continue;
+                }
+                "header" if wire.eq_ignore_ascii_case(KEY_HEADER) => {
+                    self.remarks.push(
+                        "takes an `Idempotency-Key`: `effect = \"keyed\"` if the vendor honours it"
+                            .to_owned(),
+                    );
+                    continue;
+                }
+                "header" if required => {
+                    let value = format!("{{args.{argument}}}");
+                    self.headers.push((wire.to_owned(), value));
+                }
+                _ if required => return Err(format!("it needs the {place} `{wire}`")),
+                _ => {
+                    let remark = format!("the optional {place} parameter `{wire}` is left out");
+                    self.remarks.push(remark);
+                    continue;
+                }
+            }
+            let content = || parameter.get("content")?.as_object()?.values().next();
+            let schema = parameter.get("schema").or_else(|| content()?.get("schema"));
+            let cleaned = match schema {
+                Some(schema) => schema::clean(document, schema)?,
+                None => json!({}),
+            };
+            args.properties.insert(argument.clone(), cleaned);
+            args.required.insert(argument);
+        }
+        if !query.is_empty() {
+            self.path = format!("{}?{}", self.path, query.join("&"));
+        }
+        Ok(())
+    }
+
+    fn body(
+        &mut self,
+        document: &Document,
+        found: &Found<'_>,
+        args: &mut Args,
+    ) -> Result<(), String> {
+        let Some(body) = found.body.get("requestBody") else {
+            return Ok(());
+        };
+        let body = document.resolve(body)?;
+        if matches!(self.method.as_str(), "GET" | "HEAD") {
+            self.remarks
+                .push("its body is left out: a read has none".to_owned());
+            return Ok(());
+        }
+        let content = body.get("content").and_then(Value::as_object);
+        let is_json = |media: &str| {
+            let media = media.split(';').next().unwrap_or_default().trim();
+            media == "application/json" || media.ends_with("+json")
+        };
+        let mut media = content.into_iter().flatten();
+        let Some((_, json)) = media.find(|(media, _)| is_json(media)) else {
+            return Err("its body is not JSON".to_owned());
+        };
+        let cleaned = match json.get("schema") {
+            Some(schema) => schema::clean(document, schema)?,
+            None => json!({}),
+        };
+        let is_object = match cleaned.get("type") {
+            None => true,
+            Some(Value::String(kind)) => kind == "object",
+            Some(Value::Array(kinds)) => kinds.contains(&json!("object")),
+            Some(_) => false,
+        };
+        if !is_object {
+            return Err("its body is not an object".to_owned());
+        }
+        self.has_body = true;
+        if !args.properties.is_empty() {
+            let remark = "the arguments of path, query and headers are in the body, too";
+            self.remarks.push(remark.to_owned());
+        }
+        args.take_body(cleaned);
+        Ok(())
+    }
+
+    fn schema(&mut self, args: Args) {
+        let whole = args.whole();
+        for candidate in [whole.clone(), schema::without_patterns(whole)] {
+            if CompiledSchema::compile(&candidate).is_ok() {
+                self.schema = Some(candidate);
+                return;
+            }
+        }
+        let remark = "its argument schema cannot be used and is left out";
+        self.remarks.push(remark.to_owned());
+    }
+
+    /// The tool's table, under a line that says what it is.
+    pub(crate) fn toml(&self, connector: &ConnectorName) -> String {
+        let mut text = format!(
+            "\n# {} {}{}\n[connectors.{}.tools.{}]\n",
+            self.method,
+            one_line(&self.path),
+            match one_line(&self.summary) {
+                summary if summary.is_empty() => String::new(),
+                summary => format!(": {summary}"),
+            },
+            key(connector.as_str()),
+            quoted(self.name.as_str())
+        );
+        let effect = if self.method == "GET" {
+            "read"
+        } else {
+            "opaque"
+        };
+        let mut line = |name: &str, value: &str| {
+            // Writing to a String cannot fail.
+            let _infallible = writeln!(text, "{name} = {value}");
+        };
+        line("effect", &quoted(effect));
+        line("method", &quoted(&self.method));
+        line("path", &quoted(&self.path));
+        if !self.headers.is_empty() {
+            let headers = self.headers.iter();
+            let headers = headers.map(|(name, value)| format!("{} = {}", key(name), quoted(value)));
+            let headers: Vec<String> = headers.collect();
+            line("headers", &format!("{{ {} }}", headers.join(", ")));
+        }
+        if !self.has_body && !matches!(self.method.as_str(), "GET" | "HEAD") {
+            line("body", "\"none\"");
+        } else if self.has_body && self.method == "DELETE" {
+            line("body", "\"args\"");
+        }
+        let schema = self.schema.as_ref();
+        if let Some(Ok(schema)) = schema.map(toml::Value::try_from) {
+            line("args_schema", &schema.to_string());
+        }
+        text
+    }
+}
+
+impl Args {
+    /// Properties join the arguments; anything else about the body must hold besides.
+    fn take_body(&mut self, cleaned: Value) {
+        let Value::Object(mut fields) = cleaned else {
+            return;
+        };
+        let listed = matches!(fields.get("properties"), Some(Value::Object(_)));
+        let only_listed = fields.keys().all(|name| {
+            matches!(
+                name.as_str(),
+                "type" | "properties" | "required" | "additionalProperties"
+            )
+        });
+        let closed = !matches!(
+            fields.get("additionalProperties"),
+            Some(Value::Bool(true) | Value::Object(_))
+        );
+        if !(listed && only_listed && closed) {
+            self.open = true;
+            fields.remove("additionalProperties");
+            self.also = Some(Value::Object(fields));
+            return;
+        }
+        if let Some(Value::Array(required)) = fields.remove("required") {
+            let names = required.iter().filter_map(Value::as_str);
+            self.required.extend(names.map(str::to_owned));
+        }
+        if let Some(Value::Object(properties)) = fields.remove("properties") {
+            self.properties.extend(properties);
+        }
+    }
+
+    fn whole(self) -> Value {
+        let mut whole = json!({
+            "type": "object",
+            "properties": self.properties,
+            "required": self.required,
+        });
+        if let Value::Object(fields) = &mut whole {
+            if let Some(also) = self.also {
+                fields.insert("allOf".to_owned(), json!([also]));
+            }
+            if !self.open {
+                fields.insert("additionalProperties".to_owned(), json!(false));
+            }
+        }
+        whole
+    }
+}
+
+/// A tool's name from the operation's, or from method and path; each is given once.
+fn name(found: &Found<'_>, taken: &mut BTreeSet<ToolName>) -> Result<ToolName, String> {
+    let given = found.body.get("operationId").and_then(Value::as_str);
+    let wished = match given {
+        Some(given) => tool_name(given),
+        None => tool_name(&format!("{} {}", found.method.to_lowercase(), found.path)),
+    };
+    let wished = if wished.is_empty() { "tool" } else { &wished };
+    for number in 1..=taken.len() + 1 {
+        let end = if number == 1 {
+            String::new()
+        } else {
+            format!("-{number}")
+        };
+        let room = NAME_BYTES_MAX.saturating_sub(end.len());
+        let start = wished.get(..room).unwrap_or(wished);
+        let name = ToolName::parse(format!("{start}{end}")).map_err(|error| error.to_string())?;
+        if taken.insert(name.clone()) {
+            return Ok(name);
+        }
+    }
+    Err("no name is left for it".to_owned())
+}
+
+/// `getOrderById` is `get_order_by_id`, `orders/get` is `orders.get`.
+fn tool_name(text: &str) -> String {
+    let mut name = String::new();
+    let mut before = '.';
+    for c in text.chars() {
+        let mapped = match c {
+            'a'..='z' | '0'..='9' | '_' | '-' => c,
+            'A'..='Z' => {
+                if before.is_ascii_lowercase() || before.is_ascii_digit() {
+                    name.push('_');
+                }
+                c.to_ascii_lowercase()
+            }
+            '/' | '.' | ' ' | ':' => '.',
+            '{' | '}' => continue,
+            _ => '_',
+        };
+        if !(mapped == '.' && (name.is_empty() || name.ends_with('.'))) {
+            name.push(mapped);
+        }
+        before = c;
+    }
+    name.trim_matches(['.', '_', '-']).to_owned()
+}
+
+/// An argument's name: what a placeholder can spell.
+fn argument(wire: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let name: String = wire
+        .chars()
+        .map(|c| if plain(c) { c } else { '_' })
+        .collect();
+    name.trim_matches('_').to_owned()
+}
+
+/// A query parameter's name, as it stands in a URL.
+fn escaped(wire: &str) -> String {
+    percent_encoding::utf8_percent_encode(wire, percent_encoding::NON_ALPHANUMERIC)
+        .to_string()
+        .replace("%5F", "_")
+        .replace("%2D", "-")
+        .replace("%2E", ".")
+}
