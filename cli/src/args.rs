@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Args as ArgsOf, Parser, Subcommand};
 use operators_kernel::{IdempotencyKey, OperatorName, TenantId, ToolName};
 
+use crate::command::receipts::{ExportArgs, ListArgs, ShowArgs, TailArgs};
 use crate::filter::{FilterArgs, Moment};
 
 pub(crate) use connectors::{
@@ -184,52 +185,13 @@ pub(crate) struct ReplayArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReceiptsCommand {
     /// The newest receipts, newest first
-    List {
-        /// At most this many
-        #[arg(long, default_value_t = 20, value_name = "N")]
-        limit: usize,
-        /// Print JSON lines
-        #[arg(long)]
-        json: bool,
-        #[command(flatten)]
-        whose: Whose,
-        #[command(flatten)]
-        filter: FilterArgs,
-    },
-    /// One receipt, all of it
-    Show {
-        /// Its id, or the last characters of it (at least 6)
-        #[arg(value_name = "ID")]
-        id: String,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-        #[command(flatten)]
-        whose: Whose,
-    },
+    List(ListArgs),
+    /// One action's whole story: who proposed it, why it was decided so, every attempt, what came after
+    Show(ShowArgs),
     /// The last receipts, oldest first
-    Tail {
-        /// How many to start with
-        #[arg(short = 'n', long, default_value_t = 10, value_name = "N")]
-        lines: usize,
-        /// Go on showing new ones until Ctrl-C
-        #[arg(short = 'f', long)]
-        follow: bool,
-        /// Print JSON lines
-        #[arg(long)]
-        json: bool,
-        #[command(flatten)]
-        whose: Whose,
-        #[command(flatten)]
-        filter: FilterArgs,
-    },
-    /// Every receipt as JSON lines, oldest first
-    Export {
-        #[command(flatten)]
-        whose: Whose,
-        #[command(flatten)]
-        filter: FilterArgs,
-    },
+    Tail(TailArgs),
+    /// Every receipt, oldest first
+    Export(ExportArgs),
 }
 
 #[derive(Debug, Subcommand)]

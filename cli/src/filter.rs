@@ -10,6 +10,8 @@ use operators_kernel::{
 };
 use serde::de::DeserializeOwned;
 
+use crate::output::quoted;
+
 /// Which receipts.
 #[derive(Debug, ArgsOf)]
 #[command(next_help_heading = "Filters")]
@@ -68,6 +70,42 @@ impl FilterArgs {
             until: self.until.map(|moment| moment.resolve(now)),
         }
     }
+}
+
+/// A filter as it is typed, times spelt out, so that a command that goes on means the same.
+pub(crate) fn words(filter: &ReceiptFilter) -> String {
+    let options = [
+        (
+            "operator",
+            filter.operator.as_ref().map(ToString::to_string),
+        ),
+        (
+            "decision",
+            filter.decision.map(|word| word.as_str().to_owned()),
+        ),
+        (
+            "outcome",
+            filter.outcome.map(|word| word.as_str().to_owned()),
+        ),
+        ("reason", filter.reason.map(|word| word.as_str().to_owned())),
+        ("tool", filter.tool.as_ref().map(ToString::to_string)),
+        (
+            "entity",
+            filter.entity_key.as_ref().map(ToString::to_string),
+        ),
+        (
+            "key",
+            filter.idempotency_key.as_ref().map(ToString::to_string),
+        ),
+        ("correlation", filter.correlation_id.clone()),
+        ("run", filter.run_id.clone()),
+        ("since", filter.since.map(|time| time.to_string())),
+        ("until", filter.until.map(|time| time.to_string())),
+    ];
+    let option = |(name, value): (&str, Option<String>)| {
+        value.map(|value| format!(" --{name} {}", quoted(&value)))
+    };
+    options.into_iter().filter_map(option).collect()
 }
 
 /// A time on the command line.

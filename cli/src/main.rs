@@ -6,6 +6,7 @@ mod compose;
 mod config;
 mod exit;
 mod filter;
+mod interrupts;
 mod locate;
 mod notice;
 mod output;

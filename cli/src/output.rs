@@ -4,10 +4,12 @@
 
 use std::fmt::{Display, Write as _};
 use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::os::fd::AsFd as _;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use owo_colors::OwoColorize as _;
 use serde::Serialize;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
@@ -94,6 +96,18 @@ pub(crate) fn unless_gone(written: io::Result<()>) -> io::Result<()> {
     }
 }
 
+/// Whether whoever read our stdout through a pipe has left; nothing has to be written to find out.
+pub(crate) fn reader_is_gone() -> bool {
+    let stdout = io::stdout();
+    // Asked for nothing: only what cannot be helped is told.
+    let mut pipe = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
+    let told = poll(&mut pipe, PollTimeout::ZERO).is_ok_and(|told| told > 0);
+    told && pipe
+        .iter()
+        .filter_map(PollFd::revents)
+        .any(|events| events.contains(PollFlags::POLLERR))
+}
+
 /// Many JSON values on stdout, a line each. Colour stripping would eat bytes of the data, so this
 /// goes straight to stdout.
 pub(crate) struct JsonLines(BufWriter<io::StdoutLock<'static>>);
@@ -124,6 +138,13 @@ fn named(error: &io::Error) -> io::Error {
 /// A sentence for the person at the terminal.
 pub(crate) fn note(sentence: &str) {
     to_stderr(&hanging("", "", sentence, stderr_width()));
+}
+
+/// For the program that reads stderr: one JSON value on one line.
+pub(crate) fn note_line(value: &impl Serialize) {
+    if let Ok(line) = json_text(value, false) {
+        to_stderr(&line);
+    }
 }
 
 /// A sentence after its mark: `  3  …`.

@@ -49,6 +49,7 @@ impl DeterministicExecutor {
             flights,
             lease,
             redaction_keys: DashMap::new(),
+            at_work: Arc::new(()),
         });
         keep_alive(&kernel);
         Ok(Self { kernel })
@@ -137,20 +138,30 @@ impl DeterministicExecutor {
         let run = Arc::new(context);
         let proposed = Proposed::new(&kernel.seams, run, action, &key);
         let kernel = Arc::clone(kernel);
+        let at_work = Arc::clone(&kernel.at_work);
         match (following, arrival) {
             (Err(full), _) | (_, Err(full)) => {
                 let refused = Box::new(Keyless::new(kernel, proposed));
-                owned(move |reply| dispose(Step::Refuse(refused, full), reply)).await
+                owned(at_work, move |reply| {
+                    dispose(Step::Refuse(refused, full), reply)
+                })
+                .await
             }
             (Ok(Some(following)), Ok(_)) => {
                 following.pass().await;
                 let read = Keyless::new(kernel, proposed);
-                owned(move |reply| dispose(Step::Read(Box::new(read)), reply)).await
+                owned(at_work, move |reply| {
+                    dispose(Step::Read(Box::new(read)), reply)
+                })
+                .await
             }
             (Ok(None), Ok(Some(arrival))) => {
                 let place = arrival.turn().await;
                 let turn = Turn::new(kernel, proposed, place);
-                owned(move |reply| dispose(Step::Act(Box::new(turn)), reply)).await
+                owned(at_work, move |reply| {
+                    dispose(Step::Act(Box::new(turn)), reply)
+                })
+                .await
             }
             (Ok(None), Ok(None)) => Err(ExecError::Invariant("neither read nor act".to_owned())),
         }
@@ -165,7 +176,7 @@ impl DeterministicExecutor {
     /// still in flight then becomes a doubt; its own late answer still settles it.
     pub async fn stop(self) -> Result<(), ExecError> {
         let rest = async {
-            while self.entities_in_flight() > 0 {
+            while self.entities_in_flight() > 0 || self.kernel.is_at_work() {
                 tokio::time::sleep(STOP_PAUSE).await;
             }
         };
@@ -223,15 +234,20 @@ async fn dispose(step: Step, mut reply: Reply) {
 }
 
 /// Runs the work in a task of its own, so that a caller who gives up cannot part claim and settle.
-async fn owned<W, F>(work: W) -> Result<ActionResult, ExecError>
+async fn owned<W, F>(at_work: Arc<()>, work: W) -> Result<ActionResult, ExecError>
 where
     W: FnOnce(Reply) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
     let (sender, receiver) = oneshot::channel();
     let span = tracing::Span::current();
+    let work = work(Reply::new(sender));
     // Boxed: the runtime moves a task's future several times before it runs.
-    let future = Box::pin(work(Reply::new(sender))).instrument(span);
+    let future = Box::pin(async move {
+        work.await;
+        drop(at_work);
+    })
+    .instrument(span);
     #[expect(
         clippy::disallowed_methods,
         reason = "the one task that owns an action; its end is awaited through the reply"

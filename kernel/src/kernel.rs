@@ -34,9 +34,16 @@ pub(crate) struct Kernel {
     pub(crate) lease: Lease,
     // One lookup per tenant, then from memory: the key never changes.
     pub(crate) redaction_keys: DashMap<TenantId, RedactionKey>,
+    /// Held by every task that owns an action. One may outlive its place in the queue: a claim whose
+    /// answer never came is asked for until it is known.
+    pub(crate) at_work: Arc<()>,
 }
 
 impl Kernel {
+    pub(crate) fn is_at_work(&self) -> bool {
+        Arc::strong_count(&self.at_work) > 1
+    }
+
     pub(crate) fn is_read(&self, action: &PlannedAction) -> bool {
         let tool = self.seams.connectors.tool(&action.connector, &action.tool);
         tool.is_some_and(|tool| tool.contract.effect == EffectClass::Read)

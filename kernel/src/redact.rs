@@ -96,7 +96,44 @@ impl Redaction {
         // Longest first, so that no secret is left in halves by a shorter one inside it.
         hidden.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.cmp(b)));
         hidden.dedup();
-        Self { shown, hidden }
+        let mut redaction = Self { shown, hidden };
+        redaction.hide_repetitions(args);
+        redaction
+    }
+
+    /// Takes the secrets out of the other arguments too: a token that is repeated in a note is no
+    /// less secret there.
+    fn hide_repetitions(&mut self, args: &Map<String, Value>) {
+        if self.hidden.is_empty() {
+            return;
+        }
+        let mut shown = std::mem::take(&mut self.shown);
+        for (name, value) in &mut shown {
+            if let Some(said) = args.get(name) {
+                self.scrub_what_is_plain(value, said);
+            }
+        }
+        self.shown = shown;
+    }
+
+    /// Scrubs what is shown as it was said, and leaves hashes as they are.
+    fn scrub_what_is_plain(&self, shown: &mut Value, said: &Value) {
+        match (shown, said) {
+            (Value::Object(shown), Value::Object(said)) => {
+                for (name, value) in shown {
+                    if let Some(said) = said.get(name) {
+                        self.scrub_what_is_plain(value, said);
+                    }
+                }
+            }
+            (Value::Array(shown), Value::Array(said)) => {
+                for (value, said) in shown.iter_mut().zip(said) {
+                    self.scrub_what_is_plain(value, said);
+                }
+            }
+            (shown, said) if shown == said => *shown = self.scrub(shown.take()),
+            _ => {}
+        }
     }
 
     /// The arguments as they may be shown.
@@ -315,6 +352,27 @@ mod tests {
                 .scrub_text("refused 4111-1111".to_owned())
                 .contains("4111-1111")
         );
+    }
+
+    #[test]
+    fn a_secret_is_taken_out_of_the_arguments_that_repeat_it() {
+        let secrets = redaction(
+            &serde_json::json!({
+                "password": "hmac-sha256",
+                "note": "log in with hmac-sha256",
+                "deep": [{"again": "hmac-sha256", "count": 3}],
+            }),
+            &[],
+        );
+        let hash = secrets.shown().get("password").and_then(Value::as_str);
+        let hash = hash.expect("a hash").to_owned();
+        assert!(hash.starts_with("hmac-sha256:"), "a hash stays as it is");
+        let expected = serde_json::json!({
+            "password": hash,
+            "note": format!("log in with {hash}"),
+            "deep": [{"again": hash, "count": 3}],
+        });
+        assert_eq!(Value::Object(secrets.shown().clone()), expected);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Each test runs the real binary in a project of its own and looks at its exit code, its stdout,
 //! its stderr, and what it did to the world.
 
+mod every_store;
 mod support;
 mod vendor;
 
@@ -20,6 +21,7 @@ mod help;
 mod json_output;
 mod keys;
 mod limits;
+mod paging;
 mod pauses;
 mod planners;
 mod policies;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use operators_kernel::life::Phase;
 use operators_kernel::{
     ActionResult, DeterministicExecutor, ExecError, PlannedAction, Reason, StoreError,
 };
@@ -256,6 +257,23 @@ async fn a_silent_store_keeps_no_overloaded_caller_waiting() {
     assert!(first.await.expect("joins").expect("a result").ok);
     let_others_run().await;
     assert_eq!(proposals(&world).await.len(), 2, "recorded all the same");
+}
+
+/// Rules 8.2 and 8.3: a process that ends in good order finds out first what became of a claim whose
+/// answer never came. Nothing was sent for it, and nobody after it could know that.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_being_found_out_is_no_doubt_when_the_process_ends() {
+    let (world, store, executor) = started().await;
+    // It lands, and its answers are lost for longer than anybody waits.
+    loses(&store, Op::Claim);
+    let told = executor.run_action(&world.run(), hold("e", "k")).await;
+    told.expect_err("told");
+    store.heal();
+    assert_eq!(executor.entities_in_flight(), 0, "its place is given up");
+    let executor = Arc::into_inner(executor).expect("nobody else's");
+    executor.stop().await.expect("in good order");
+    assert_eq!(phase(&world, "k").await, Some(Phase::Failed), "free again");
+    assert!(effects(&world).is_empty());
 }
 
 /// Rule 8.2: nor at the beginning and at the end of a process.

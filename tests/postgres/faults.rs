@@ -35,7 +35,7 @@ async fn what_is_asked_again_after_its_answer_was_lost_changes_nothing() {
     let proxy = Proxy::before(&url);
     let desk = desk(proxy.url()).await;
     for round in 0..12_u32 {
-        // One lost answer is asked again by the store itself, more by its caller.
+        // What is no claim is asked again once by the store itself, more often by its caller.
         let lost = round % 3 + 1;
         let claim = ask(&format!("e-{round}"), &format!("k-{round}"));
         let mut asked = 0;
@@ -76,6 +76,32 @@ async fn what_is_asked_again_after_its_answer_was_lost_changes_nothing() {
         desk.run(&other, applied()).await;
     }
     assert_eq!(desk.trail().await.len(), 24, "one receipt a proposal");
+}
+
+/// Rule 8.3. The store used to ask again by itself when a connection that had been lying idle broke,
+/// and did not say that it was asking again: a proposal that was refused, and whose answer was lost,
+/// could be granted under the receipt of its refusal.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_whose_answer_is_lost_on_an_idle_connection_is_told_not_asked_again() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let proxy = Proxy::before(&database.url());
+    let desk = desk(proxy.url()).await;
+    desk.run(&ask("order:0", "k0"), applied()).await;
+    for (statement, entity, key) in [("claim", "order:1", "k1"), ("write", "order:1", "k2")] {
+        proxy.take();
+        proxy.next(statement, [Fate::LoseAnswer]);
+        let claim = ask(entity, key);
+        let error = desk.try_ask(&claim).await.expect_err("its answer is lost");
+        assert!(error.is_retryable(), "{error}");
+        let asked = proxy.take();
+        let times = asked.iter().filter(|name| *name == statement).count();
+        assert_eq!(times, 1, "{asked:?}");
+        let mut unheard = claim;
+        unheard.asked_before = true;
+        desk.try_ask(&unheard).await.expect("found as it was left");
+    }
 }
 
 /// Rule 2.9. A process that was cut off, or frozen, in the middle of a transaction used to keep what

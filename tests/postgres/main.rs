@@ -9,5 +9,6 @@ mod opening;
 mod pgbouncer;
 mod receipts;
 mod rollback;
+mod settled;
 mod statements;
 mod turns;

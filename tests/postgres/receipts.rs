@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use crate::common::{database, desk};
 
-async fn try_run(connection: &mut PgConnection, sql: &str) -> Result<u64, String> {
+pub async fn try_run(connection: &mut PgConnection, sql: &str) -> Result<u64, String> {
     let done = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
         .execute(connection)
         .await;

@@ -11,7 +11,7 @@ use operators_kernel::{
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::lines::Lines;
+use super::lines::{IfBroken, Lines};
 use super::pieces::{self, Pieces};
 use super::rows::{canonical, from_json, to_json};
 use super::text::{Call, Value};
@@ -134,7 +134,14 @@ impl ClaimItem {
 /// Claims a batch; the answers come in the order of the items.
 pub(super) async fn claim(lines: Arc<Lines>, items: Vec<ClaimItem>) -> Vec<Fast<ClaimAnswer>> {
     let order = in_order(&items, ClaimItem::place, ClaimItem::key);
-    let rows = run(&lines, "claim", &items, &order, ClaimItem::values).await;
+    let rows = run(
+        &lines,
+        ("claim", IfBroken::Tell),
+        &items,
+        &order,
+        ClaimItem::values,
+    )
+    .await;
     let answers = deal(&items, &order, rows, ClaimItem::answer);
     let ended = |answer: &Fast<ClaimAnswer>| {
         matches!(
@@ -267,7 +274,14 @@ impl SettleItem {
 /// Settles a batch; the answers come in the order of the items.
 pub(super) async fn settle(lines: Arc<Lines>, items: Vec<SettleItem>) -> Vec<Fast<SettleAnswer>> {
     let order = in_order(&items, SettleItem::place, SettleItem::key);
-    let rows = run(&lines, "settle", &items, &order, SettleItem::values).await;
+    let rows = run(
+        &lines,
+        ("settle", IfBroken::AskAgain),
+        &items,
+        &order,
+        SettleItem::values,
+    )
+    .await;
     let answers = deal(&items, &order, rows, SettleItem::answer);
     let told = items
         .iter()
@@ -311,7 +325,14 @@ impl RecordItem {
 /// Writes a batch of receipts.
 pub(super) async fn record(lines: Arc<Lines>, items: Vec<RecordItem>) -> Vec<Result<(), Trouble>> {
     let order: Vec<usize> = (0..items.len()).collect();
-    let written = run(&lines, "record", &items, &order, RecordItem::values).await;
+    let written = run(
+        &lines,
+        ("record", IfBroken::AskAgain),
+        &items,
+        &order,
+        RecordItem::values,
+    )
+    .await;
     if let (Ok(_), Some(item)) = (&written, items.last()) {
         lines.note_acked(&item.receipt.receipt_id);
     }
@@ -342,7 +363,7 @@ fn in_order<'a, I>(
 
 async fn run<'a, I, const N: usize>(
     lines: &Arc<Lines>,
-    function: &str,
+    (function, if_broken): (&str, IfBroken),
     items: &'a [I],
     order: &[usize],
     values: impl Fn(&'a I) -> [Value<'a>; N],
@@ -359,7 +380,7 @@ async fn run<'a, I, const N: usize>(
         let values = rows.iter().filter_map(|row| row.get(column).copied());
         call = call.column(values);
     }
-    lines.run(call.finish()?).await
+    lines.run_if(if_broken, call.finish()?).await
 }
 
 /// Gives each item its row's answer. Where the whole statement failed and may be tried again, each

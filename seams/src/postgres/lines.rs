@@ -84,14 +84,23 @@ impl Lines {
         Ok(line)
     }
 
-    /// Runs one statement that stands for itself: on a fresh connection if the one at hand turns
-    /// out to be broken, again if the server asks for that.
+    /// Runs one statement that stands for itself and changes nothing when it is asked twice: on a
+    /// fresh connection if the one at hand turns out to be broken, again if the server asks for that.
     pub(super) async fn run(
         self: &Arc<Self>,
         statement: impl Into<Arc<String>>,
     ) -> Result<Vec<PgRow>, Trouble> {
+        self.run_if(IfBroken::AskAgain, statement).await
+    }
+
+    /// As [`run`](Self::run), with a say in what follows from a broken connection.
+    pub(super) async fn run_if(
+        self: &Arc<Self>,
+        if_broken: IfBroken,
+        statement: impl Into<Arc<String>>,
+    ) -> Result<Vec<PgRow>, Trouble> {
         let statement = statement.into();
-        let mut tries = Tries::new();
+        let mut tries = Tries::new(if_broken);
         loop {
             let mut line = self.take().await?;
             match line.rows(Arc::clone(&statement)).await {
@@ -190,19 +199,31 @@ impl Line {
 /// How often one statement or transaction is tried before the caller hears of it.
 const TRIES_MAX: u32 = 6;
 
+/// What follows when a connection that had been lying idle breaks under a request. It says nothing
+/// about the server as it is now, but the request may have been done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum IfBroken {
+    /// Asked again at once: it is answered the same, however often it is asked.
+    AskAgain,
+    /// The caller hears of it. A claim must say that it was asked before; otherwise one that was
+    /// refused could be granted under the receipt of its refusal, had the cause gone meanwhile.
+    Tell,
+}
+
 /// Counts tries, and pauses between them.
 #[derive(Debug)]
 pub(super) struct Tries {
     made: u32,
+    if_broken: IfBroken,
 }
 
 impl Tries {
-    pub(super) fn new() -> Self {
-        Self { made: 0 }
+    pub(super) fn new(if_broken: IfBroken) -> Self {
+        Self { made: 0, if_broken }
     }
 
-    /// Ok if it should be tried again: it did not happen, or broke on a connection that had been
-    /// lying idle, which says nothing about the server as it is now.
+    /// Ok if it should be tried again: it did not happen, or may be asked twice and broke on a
+    /// connection that had been lying idle.
     pub(super) async fn consider(&mut self, trouble: Trouble, line: &Line) -> Result<(), Trouble> {
         self.made += 1;
         match trouble {
@@ -211,10 +232,14 @@ impl Tries {
                 tokio::time::sleep(pause).await;
                 Ok(())
             }
-            Trouble::Broken(_) if line.was_idle && self.made < TRIES_MAX => {
+            Trouble::Broken(problem) if line.was_idle => {
                 // Its neighbours broke with it.
                 lock(&line.lines.idle).clear();
-                Ok(())
+                if self.if_broken == IfBroken::AskAgain && self.made < TRIES_MAX {
+                    Ok(())
+                } else {
+                    Err(Trouble::Broken(problem))
+                }
             }
             trouble => Err(trouble),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::lines::{Line, Lines, Tries};
+use super::lines::{IfBroken, Line, Lines, Tries};
 use super::trouble::Trouble;
 
 /// Every step the schema took, oldest first; never edited, only added to.
@@ -15,6 +15,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0003_pages.sql"),
     include_str!("../../migrations/postgres/0004_ledger.sql"),
     include_str!("../../migrations/postgres/0005_notes.sql"),
+    include_str!("../../migrations/postgres/0008_settled_pages.sql"),
 ];
 
 /// The oldest server the functions were tried on.
@@ -81,7 +82,7 @@ async fn schema_version(line: &mut Line) -> Result<usize, Trouble> {
 
 /// One process migrates, the others wait for it and find it done.
 async fn migrate(lines: &Arc<Lines>) -> Result<(), Trouble> {
-    let mut tries = Tries::new();
+    let mut tries = Tries::new(IfBroken::AskAgain);
     loop {
         let mut line = lines.take().await?;
         match migrate_on(&mut line).await {

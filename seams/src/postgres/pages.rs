@@ -10,7 +10,7 @@ use operators_kernel::{
 };
 
 use super::ledger::find_receipt;
-use super::lines::{Line, Lines, Tries};
+use super::lines::{IfBroken, Line, Lines, Tries};
 use super::rows::{Loaded, NoteRow, Written, to_json};
 use super::text::Call;
 use super::trouble::Trouble;
@@ -41,6 +41,7 @@ struct Around<'a> {
     asked_before: bool,
     /// The notes it needs.
     notes: Vec<NoteName>,
+    if_broken: IfBroken,
 }
 
 /// Why a session is declared dead.
@@ -66,6 +67,7 @@ pub(super) async fn claim(
         asker: Some(&claim.proposal.receipt_id),
         asked_before: claim.asked_before,
         notes: life::wanted(claim),
+        if_broken: IfBroken::Tell,
     };
     decide(lines, around, |page, place| {
         let mut claim = claim.clone();
@@ -90,6 +92,7 @@ pub(super) async fn pass(
         asker: Some(asker.name),
         asked_before: false,
         notes: Vec::new(),
+        if_broken: IfBroken::AskAgain,
     };
     decide(lines, around, |page, _| {
         book::pass(page, tenant, entity, asker)
@@ -141,6 +144,7 @@ fn around_key<'a>(tenant: &'a TenantId, key: &'a IdempotencyKey) -> Around<'a> {
         asker: None,
         asked_before: false,
         notes: Vec::new(),
+        if_broken: IfBroken::AskAgain,
     }
 }
 
@@ -150,7 +154,7 @@ pub(super) async fn direct(
     tenant: &TenantId,
     directive: &Directive,
 ) -> Result<DirectiveAnswer, Trouble> {
-    let mut tries = Tries::new();
+    let mut tries = Tries::new(IfBroken::AskAgain);
     loop {
         let mut line = lines.take().await?;
         match direct_on(&mut line, lines, tenant, directive).await {
@@ -194,7 +198,7 @@ async fn decide<T>(
     around: Around<'_>,
     decision: impl Fn(&mut Page, Option<Ticket>) -> Result<T, BookError<Want>>,
 ) -> Result<T, Trouble> {
-    let mut tries = Tries::new();
+    let mut tries = Tries::new(around.if_broken);
     let mut burials = 0;
     loop {
         let mut line = lines.take().await?;
@@ -360,7 +364,7 @@ pub(super) async fn bury(
     death: Death,
     entity: Option<EntityName>,
 ) -> Result<(), Trouble> {
-    let mut tries = Tries::new();
+    let mut tries = Tries::new(IfBroken::AskAgain);
     loop {
         let mut line = lines.take().await?;
         match bury_on(&mut line, lines, session, death, entity.as_ref()).await {

@@ -7,9 +7,9 @@ use operators_kernel::{
     ActionResult, DeterministicExecutor, ExecError, IdempotencyKey, PlannedAction, RunContext,
     Seams, Settings,
 };
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::command::run::Job;
+use crate::interrupts::Interrupts;
 use crate::output::{Live, note, shown, warn};
 
 /// How long the session's end may take; after that it dies by its lease.
@@ -43,6 +43,7 @@ pub(crate) async fn execute(
     stop_on_failure: bool,
 ) -> Result<Executed> {
     let mut interrupts = Interrupts::listen()?;
+    let mut asked = false;
     let executor = DeterministicExecutor::start(seams, settings)
         .await
         .context("no action was run")?;
@@ -61,12 +62,12 @@ pub(crate) async fn execute(
                 action.tool,
                 shown(&action.idempotency_key)
             ));
-            let one = act(&executor, &job.context, action, &mut interrupts).await;
+            let one = act(&executor, &job.context, action, &mut interrupts, &mut asked).await;
             stopped = match one {
                 Ok(result) => {
                     let failed = !result.ok && stop_on_failure;
                     done.push(result);
-                    match (interrupts.asked, failed) {
+                    match (asked, failed) {
                         (true, _) if number < total => Some(Stopped::Interrupted),
                         (_, true) => Some(Stopped::OnFailure),
                         (_, false) => None,
@@ -101,44 +102,18 @@ async fn act(
     context: &RunContext,
     action: &PlannedAction,
     interrupts: &mut Interrupts,
+    asked: &mut bool,
 ) -> Result<ActionResult, Stopped> {
     let mut work = Box::pin(executor.run_action(context, action.clone()));
     loop {
         tokio::select! {
             result = &mut work => return result.map_err(Stopped::Error),
             () = interrupts.next() => {
-                if interrupts.asked {
+                if std::mem::replace(asked, true) {
                     return Err(Stopped::Abandoned(action.idempotency_key.clone()));
                 }
-                interrupts.asked = true;
                 note("finishing the action in flight; Ctrl-C again leaves it in doubt");
             }
-        }
-    }
-}
-
-/// Ctrl-C and the polite kill.
-#[derive(Debug)]
-struct Interrupts {
-    interrupt: Signal,
-    terminate: Signal,
-    asked: bool,
-}
-
-impl Interrupts {
-    fn listen() -> Result<Self> {
-        let listen = |kind| signal(kind).context("signals cannot be listened to");
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            asked: false,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
         }
     }
 }

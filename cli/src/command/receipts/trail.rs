@@ -1,0 +1,122 @@
+//! The trail of one tenant, read a page at a time, so that memory stays flat.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use operators_kernel::{
+    Clock, Cursor, Ledger, LedgerEntry, PAGE_MAX, Receipt, ReceiptFilter, TenantId,
+};
+
+use super::cursor::Older;
+use crate::args::Whose;
+use crate::compose;
+use crate::output::shown;
+use crate::project::Project;
+use crate::table::ID_END;
+
+/// How far back `find` looks for the end of an id.
+const ID_END_SEARCH_MAX: usize = 50_000;
+
+/// The trail of one tenant.
+pub(super) struct Trail {
+    pub(super) project: Project,
+    pub(super) ledger: Arc<dyn Ledger>,
+    pub(super) tenant: TenantId,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl Trail {
+    pub(super) async fn open(project: Option<&Path>, whose: &Whose) -> Result<Self> {
+        let project = Project::open(project)?;
+        let clock = compose::clock();
+        let ledger = compose::store_to_read(&project, &clock).await?;
+        Self::new(project, whose, clock, ledger)
+    }
+
+    /// The store is made if it is not there: somebody waits for what will be written to it.
+    pub(super) async fn open_to_follow(project: Option<&Path>, whose: &Whose) -> Result<Self> {
+        let project = Project::open(project)?;
+        let clock = compose::clock();
+        let ledger = compose::store(&project, &clock).await?;
+        Self::new(project, whose, clock, ledger)
+    }
+
+    fn new(
+        project: Project,
+        whose: &Whose,
+        clock: Arc<dyn Clock>,
+        ledger: Arc<dyn Ledger>,
+    ) -> Result<Self> {
+        Ok(Self {
+            tenant: project.tenant(whose)?,
+            project,
+            ledger,
+            clock,
+        })
+    }
+
+    pub(super) async fn page(
+        &self,
+        filter: &ReceiptFilter,
+        cursor: Cursor,
+        limit: usize,
+    ) -> Result<Vec<LedgerEntry>> {
+        let limit = limit.min(PAGE_MAX);
+        let page = self.ledger.receipts(&self.tenant, filter, cursor, limit);
+        Ok(page.await?)
+    }
+
+    /// The newest receipt that fits.
+    pub(super) async fn newest(&self, filter: &ReceiptFilter) -> Result<Option<LedgerEntry>> {
+        Ok(self.page(filter, Older::END.cursor(), 1).await?.pop())
+    }
+
+    /// The receipt of that id, or the one whose id ends so.
+    pub(super) async fn find(&self, id: &str) -> Result<Receipt> {
+        let filter = ReceiptFilter {
+            receipt_id: Some(id.to_owned()),
+            ..ReceiptFilter::default()
+        };
+        if let Some(entry) = self.newest(&filter).await? {
+            return Ok(entry.receipt);
+        }
+        let end = id.trim_start_matches('…');
+        if end.len() < ID_END {
+            bail!(
+                "no receipt `{}` of tenant `{}`",
+                shown(id),
+                shown(&self.tenant)
+            );
+        }
+        let mut found: Option<Receipt> = None;
+        let mut before = Older::END;
+        let mut searched = 0;
+        while searched < ID_END_SEARCH_MAX {
+            let all = ReceiptFilter::default();
+            let page = self.page(&all, before.cursor(), PAGE_MAX).await?;
+            let Some(last) = page.last() else { break };
+            before = Older(last.sequence);
+            searched += page.len();
+            for entry in page
+                .into_iter()
+                .filter(|entry| entry.receipt.receipt_id.ends_with(end))
+            {
+                if found.is_some() {
+                    bail!(
+                        "several receipts end in `{}`; give more of the id",
+                        shown(end)
+                    );
+                }
+                found = Some(entry.receipt);
+            }
+        }
+        found.with_context(|| {
+            format!(
+                "no receipt `{}` of tenant `{}` (an end was looked for in the last {searched})",
+                shown(id),
+                shown(&self.tenant)
+            )
+        })
+    }
+}

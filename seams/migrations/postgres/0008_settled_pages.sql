@@ -1,0 +1,68 @@
+-- Reading the trail oldest first must not pass over a receipt. Numbers are given out when a receipt
+-- is inserted and shown when it is committed, so a higher one may be seen first. Whoever inserts
+-- holds a lock on the table from before its first number until after its commit: so once those who
+-- hold it now have ended, no number up to the highest seen now can come any more. Nobody is held up
+-- by this; a reader waits the milliseconds that a write takes, and gives up on one that stands still.
+
+CREATE FUNCTION operators.last_settled(whose text) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+AS $$
+DECLARE
+  last    bigint;
+  writers text[];
+  patience_until CONSTANT timestamptz := clock_timestamp() + interval '5 s';
+BEGIN
+  SELECT r.sequence INTO last FROM operators.receipt r
+    WHERE r.tenant = whose ORDER BY r.sequence DESC LIMIT 1;
+  IF last IS NULL THEN RETURN 0; END IF;
+  LOOP
+    SELECT array_agg(l.virtualtransaction) INTO writers FROM pg_locks l
+      WHERE l.locktype = 'relation' AND l.relation = 'operators.receipt'::regclass
+        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+        AND l.mode = 'RowExclusiveLock' AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
+        AND (writers IS NULL OR l.virtualtransaction = ANY (writers));
+    EXIT WHEN writers IS NULL;
+    IF clock_timestamp() > patience_until THEN
+      RAISE EXCEPTION 'a transaction that may hold earlier receipts has been open for 5 s; '
+        'reading on could pass over them' USING ERRCODE = 'lock_not_available';
+    END IF;
+    PERFORM pg_sleep(0.002);
+  END LOOP;
+  RETURN last;
+END $$;
+
+CREATE OR REPLACE FUNCTION operators.trail(whose text, after_sequence bigint,
+  before_sequence bigint, newest_first boolean, how_many integer, which_receipt text,
+  which_key text, since bigint, until bigint, fragments text)
+RETURNS TABLE (sequence bigint, body text)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  must_hold CONSTANT text[] := string_to_array(fragments, E'\x1f');
+  ending bigint := before_sequence;
+BEGIN
+  PERFORM set_config('operators.scope', 'store', true);
+  -- One receipt by its id is there or not; the store asks so in the middle of its own writes.
+  IF NOT newest_first AND which_receipt IS NULL THEN
+    ending := least(ending, operators.last_settled(whose) + 1);
+  END IF;
+  RETURN QUERY EXECUTE 'SELECT r.sequence, r.body FROM operators.receipt r
+    WHERE r.tenant = $1 AND r.sequence > $2 AND r.sequence < $3'
+    || CASE WHEN which_receipt IS NULL THEN '' ELSE ' AND r.receipt_id = $5' END
+    || CASE WHEN which_key IS NULL THEN '' ELSE ' AND r.idempotency_key = $6' END
+    || CASE WHEN since IS NULL THEN '' ELSE ' AND r.settled_at >= $7' END
+    || CASE WHEN until IS NULL THEN '' ELSE ' AND r.settled_at < $8' END
+    || CASE WHEN must_hold = '{}' THEN ''
+      ELSE ' AND NOT EXISTS (SELECT FROM unnest($9) AS f (part) WHERE strpos(r.body, f.part) = 0)'
+      END
+    || CASE WHEN newest_first THEN ' ORDER BY r.sequence DESC LIMIT $4'
+      ELSE ' ORDER BY r.sequence LIMIT $4' END
+    USING whose, after_sequence, ending, how_many, which_receipt, which_key, since,
+      until, must_hold;
+END $$;
+
+REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA operators FROM PUBLIC;
