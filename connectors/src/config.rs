@@ -4,6 +4,7 @@
 //! on purpose: a tagged enum would be read through a buffer, and errors would lose their line.
 
 mod answer;
+mod auth;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +17,7 @@ use operators_kernel::{OnUnknown, ToolName};
 use crate::duration::DurationText;
 
 pub use answer::{ConditionConfig, ProbeConfig, Statuses};
+pub use auth::{AuthConfig, BasicConfig, ClientAuth, Oauth2Config, SigV4Config};
 
 /// One `[connectors.NAME]` table. Fields that do not belong to its `kind` are refused by
 /// [`Registry::build`](crate::Registry::build).
@@ -43,6 +45,15 @@ pub struct ConnectorConfig {
     /// `http`: headers of every request; a tool's own header of the same name wins.
     #[serde(default)]
     pub headers: BTreeMap<String, HeaderText>,
+    /// `http`: how requests are let in.
+    #[serde(default)]
+    pub auth: Option<AuthConfig>,
+    /// `http`: a PEM file, relative to the project, with the only authorities that are trusted.
+    #[serde(default)]
+    pub ca_file: Option<String>,
+    /// `http`: a path whose `GET` tells whether the vendor is well; a 2xx means that it is.
+    #[serde(default)]
+    pub check: Option<String>,
     /// `file`: the file to append to, relative to the project.
     #[serde(default)]
     pub path: Option<String>,
@@ -71,6 +82,9 @@ impl ConnectorConfig {
             base_url: None,
             allow_private_addresses: None,
             headers: BTreeMap::new(),
+            auth: None,
+            ca_file: None,
+            check: None,
             path: None,
             dir: None,
             env: None,

@@ -21,8 +21,9 @@ mod template;
 mod tests;
 
 pub use config::{
-    BodyEncoding, BodySource, ConditionConfig, ConnectorConfig, ConnectorKind, EffectWord,
-    HeaderText, ModeWord, OutputForm, ProbeConfig, Statuses, ToolConfig,
+    AuthConfig, BasicConfig, BodyEncoding, BodySource, ClientAuth, ConditionConfig,
+    ConnectorConfig, ConnectorKind, EffectWord, HeaderText, ModeWord, Oauth2Config, OutputForm,
+    ProbeConfig, SigV4Config, Statuses, ToolConfig,
 };
 pub use openapi::{ImportSettings, Imported, import_openapi};
 pub use registry::{Registry, RegistryError};

@@ -76,6 +76,7 @@ impl Registry {
                 ConnectorKind::Http => Arc::new(HttpConnector::compile(
                     config,
                     &place,
+                    base_dir,
                     Arc::clone(&secrets),
                 )?),
                 ConnectorKind::File => Arc::new(FileConnector::compile(config, &place, base_dir)?),
@@ -264,6 +265,14 @@ impl Place {
     /// A table here.
     pub(crate) fn inside(&self, table: &str) -> Self {
         Self(format!("{}.{table}", self.0))
+    }
+
+    /// An error about all of this table.
+    pub(crate) fn whole(&self, problem: impl Into<String>) -> RegistryError {
+        RegistryError {
+            place: self.0.clone(),
+            problem: problem.into(),
+        }
     }
 
     /// An error about a field here.

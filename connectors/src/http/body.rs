@@ -2,14 +2,13 @@
 //!
 //! Owns how values are put into a body. It must not know headers, but for the media type.
 
-use percent_encoding::utf8_percent_encode;
 use reqwest::Method;
 use serde_json::{Map, Value};
 
 use operators_kernel::Call;
 
 use crate::config::{BodyEncoding, BodySource, ToolConfig};
-use crate::http::path::ESCAPED;
+use crate::http::path::escape;
 use crate::template::Template;
 
 /// Deeper than any form a vendor takes; a bound on the names that nesting makes.
@@ -166,7 +165,6 @@ fn push(pairs: &mut Vec<String>, name: &str, value: &Value, depth: usize) -> Res
             return Ok(());
         }
     };
-    let escape = |text: &str| utf8_percent_encode(text, ESCAPED).to_string();
     pairs.push(format!("{}={}", escape(name), escape(&text)));
     Ok(())
 }

@@ -3,10 +3,11 @@
 //! Owns the settings of the HTTP library. It must not know requests or answers.
 
 use std::error::Error;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use reqwest::{Client, redirect, retry};
+use reqwest::{Certificate, Client, redirect, retry};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 
 use crate::http::address::{Guard, Lookup};
@@ -25,6 +26,8 @@ const IDLE_WAIT: Duration = Duration::from_secs(3);
 /// What a client is built from.
 pub(crate) struct ClientSettings {
     pub(crate) https: bool,
+    /// The only authorities to trust; none means the system's.
+    pub(crate) authorities: Option<Vec<Certificate>>,
     pub(crate) allow_private: bool,
     /// The shortest deadline among the tools that use this client.
     pub(crate) timeout_min: Duration,
@@ -52,6 +55,16 @@ impl Clients {
     }
 }
 
+/// Reads the certificates of a PEM file.
+pub(crate) fn authorities(path: &Path) -> Result<Vec<Certificate>, String> {
+    let shown = path.display();
+    let pem = std::fs::read(path).map_err(|error| format!("cannot read `{shown}`: {error}"))?;
+    match Certificate::from_pem_bundle(&pem) {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        _ => Err(format!("`{shown}` holds no certificate in PEM form")),
+    }
+}
+
 fn build(settings: ClientSettings, pooled: bool) -> Result<Client, String> {
     let provider = Arc::new(ring::default_provider());
     let guard = Guard {
@@ -75,6 +88,9 @@ fn build(settings: ClientSettings, pooled: bool) -> Result<Client, String> {
         // The library asks the process for its provider and panics without one; whoever was
         // first to install one is as good.
         drop(ring::default_provider().install_default());
+        if let Some(authorities) = settings.authorities {
+            builder = builder.tls_certs_only(authorities);
+        }
     } else {
         // Without TLS there is no reason to read the system's certificates.
         let nothing_trusted = ClientConfig::builder_with_provider(provider)

@@ -9,10 +9,8 @@ use reqwest::header::HeaderName;
 
 use crate::config::HeaderText;
 use crate::registry::{Place, RegistryError};
+use crate::secrets::secret_name;
 use crate::template::Template;
-
-/// What makes a header's value a credential.
-const SECRET_PREFIX: &str = "secret:";
 
 /// Headers that frame or route a request; the client writes them.
 const HEADERS_OF_THE_CLIENT: [&str; 11] = [
@@ -96,13 +94,6 @@ fn header_source(text: &str) -> Result<HeaderSource, String> {
     if let Some(name) = secret_name(text)? {
         return Ok(HeaderSource::Secret(name));
     }
-    if text.contains(SECRET_PREFIX) {
-        return Err(
-            "a value is either a template or exactly `secret:NAME`; put the whole value, a word \
-             like `Bearer` included, into the secret"
-                .to_owned(),
-        );
-    }
     let template = Template::parse(text)?;
     if template
         .literals()
@@ -111,16 +102,4 @@ fn header_source(text: &str) -> Result<HeaderSource, String> {
         return Err("has a control character".to_owned());
     }
     Ok(HeaderSource::Template(template))
-}
-
-/// The name in `secret:NAME`; `None` for any other text.
-pub(crate) fn secret_name(text: &str) -> Result<Option<String>, String> {
-    let Some(name) = text.strip_prefix(SECRET_PREFIX) else {
-        return Ok(None);
-    };
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if name.is_empty() || !name.chars().all(allowed) {
-        return Err("a secret's name is made of letters, digits, `.`, `_` and `-`".to_owned());
-    }
-    Ok(Some(name.to_owned()))
 }

@@ -1,11 +1,14 @@
 //! The `http` connector: a call becomes one request, and its answer one of three outcomes.
 //!
 //! `tool` compiles the configuration, `request` builds, `client` sends once, `outcome` judges by
-//! the tool's `reading`, `probe` asks afterwards, `address` guards what is dialled.
+//! the tool's `reading`, `probe` asks afterwards, `check` looks, `auth` lets in, `address` guards what
+//! is dialled.
 
 mod address;
 mod answer;
+mod auth;
 mod body;
+mod check;
 mod client;
 mod condition;
 mod headers;
@@ -18,32 +21,49 @@ mod tool;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use reqwest::Client;
+use reqwest::{Certificate, Client, Response, StatusCode};
+use tokio::time::Instant;
 
 use operators_kernel::{
-    Call, Connector, ConnectorError, InvokeOutcome, ProbeOutcome, SecretStore, ToolName,
+    Call, Connector, ConnectorError, Health, InvokeOutcome, ProbeOutcome, SecretStore, TenantId,
+    ToolName,
 };
 
 use crate::config::ConnectorConfig;
+use crate::hidden::Hidden;
+use crate::http::auth::{Auth, Entry};
+use crate::http::check::Check;
 use crate::http::client::{ClientSettings, Clients};
+use crate::http::headers::HeaderKey;
 use crate::http::path::Base;
 use crate::http::request::Prepared;
-use crate::http::tool::HttpTool;
+use crate::http::tool::{HttpTool, Outline};
 use crate::registry::{self, Place, RegistryError};
 
 #[cfg(test)]
 pub(crate) use address::Guard;
 pub(crate) use address::Lookup;
+#[cfg(test)]
+pub(crate) use auth::SigV4;
+
+/// How much of a call's deadline getting its credentials may take: what is left still leaves room
+/// to find that the vendor cannot be reached, which is a definite failure.
+const CREDENTIALS_SHARE: f64 = 0.4;
 
 /// Talks to one vendor over HTTP.
 pub(crate) struct HttpConnector {
     base: Base,
     allow_private: bool,
-    timeout_min: std::time::Duration,
+    timeout_min: Duration,
     tools: BTreeMap<ToolName, HttpTool>,
+    auth: Option<Auth>,
+    authorities: Option<Vec<Certificate>>,
+    check: Check,
     secrets: Arc<dyn SecretStore>,
     lookup: Arc<dyn Lookup>,
     clients: Clients,
@@ -54,9 +74,18 @@ impl fmt::Debug for HttpConnector {
         f.debug_struct("HttpConnector")
             .field("base", &self.base)
             .field("allow_private", &self.allow_private)
+            .field("auth", &self.auth)
             .field("tools", &self.tools)
             .finish_non_exhaustive()
     }
+}
+
+/// A request without an answer.
+enum Unanswered {
+    /// Nothing left, and why.
+    NotSent(String),
+    /// It may have left; only the error tells.
+    Failed(reqwest::Error, Hidden),
 }
 
 impl HttpConnector {
@@ -64,6 +93,7 @@ impl HttpConnector {
     pub(crate) fn compile(
         config: &ConnectorConfig,
         place: &Place,
+        base_dir: &Path,
         secrets: Arc<dyn SecretStore>,
     ) -> Result<Self, RegistryError> {
         let allow_private = config.allow_private_addresses.unwrap_or(false);
@@ -72,18 +102,33 @@ impl HttpConnector {
         };
         let base = Base::parse(base_url, allow_private)
             .map_err(|problem| place.refuse("base_url", problem))?;
+        let auth = match &config.auth {
+            None => None,
+            Some(auth) => Some(Auth::compile(auth, allow_private, &place.inside("auth"))?),
+        };
         let mut tools = BTreeMap::new();
         let mut timeout_min = registry::TIMEOUT_DEFAULT;
         for (name, tool) in &config.tools {
             timeout_min = timeout_min.min(registry::timeout(config, tool));
             let compiled = HttpTool::compile(config, tool, place, &place.tool(name))?;
+            refuse_second_credential(auth.as_ref(), &compiled, &place.tool(name))?;
             tools.insert(name.clone(), compiled);
         }
+        let authorities = match &config.ca_file {
+            None => None,
+            Some(path) => Some(
+                client::authorities(&base_dir.join(path))
+                    .map_err(|problem| place.refuse("ca_file", problem))?,
+            ),
+        };
         Ok(Self {
+            check: Check::compile(config, place)?,
             base,
             allow_private,
             timeout_min,
             tools,
+            auth,
+            authorities,
             secrets,
             lookup: Arc::new(address::SystemLookup),
             clients: Clients::default(),
@@ -99,59 +144,135 @@ impl HttpConnector {
 
     fn client(&self, pooled: bool) -> Result<&Client, String> {
         self.clients.get(pooled, || ClientSettings {
-            https: self.base.is_https(),
+            https: self.base.is_https() || self.auth.as_ref().is_some_and(Auth::is_https),
+            authorities: self.authorities.clone(),
             allow_private: self.allow_private,
             timeout_min: self.timeout_min,
             lookup: Arc::clone(&self.lookup),
         })
     }
+
+    /// Makes one request, once, within the call's deadline.
+    async fn send(
+        &self,
+        sent: &Outline,
+        call: &Call,
+        pooled: bool,
+    ) -> Result<(Response, Hidden), Unanswered> {
+        let begun = Instant::now();
+        let share = call.deadline.mul_f64(CREDENTIALS_SHARE);
+        let ready = tokio::time::timeout(share, self.ready(sent, call, share)).await;
+        let Prepared {
+            mut request,
+            hidden,
+        } = ready
+            .unwrap_or_else(|_elapsed| Err("its credentials were not there in time".to_owned()))
+            .map_err(Unanswered::NotSent)?;
+        let client = self.client(pooled).map_err(Unanswered::NotSent)?;
+        // From the first look-up of a name to the last byte of the answer.
+        *request.timeout_mut() = Some(call.deadline.saturating_sub(begun.elapsed()));
+        match client.execute(request).await {
+            Err(error) => Err(Unanswered::Failed(error, hidden)),
+            Ok(answer) => {
+                if let (Some(auth), StatusCode::UNAUTHORIZED) = (&self.auth, answer.status()) {
+                    auth.rejected(&call.tenant);
+                }
+                Ok((answer, hidden))
+            }
+        }
+    }
+
+    /// Everything that happens before the first byte: templates, secrets, tokens, signatures.
+    async fn ready(
+        &self,
+        sent: &Outline,
+        call: &Call,
+        share: Duration,
+    ) -> Result<Prepared, String> {
+        let mut prepared = request::prepare(&self.base, sent, call, self.secrets.as_ref()).await?;
+        if let Some(auth) = &self.auth {
+            let entry = Entry {
+                tenant: &call.tenant,
+                secrets: self.secrets.as_ref(),
+                client: self.client(true)?,
+                deadline: share,
+            };
+            auth.admit(&mut prepared.request, &entry, &mut prepared.hidden)
+                .await?;
+        }
+        Ok(prepared)
+    }
+}
+
+/// Two credentials would leave it to the vendor which one counts.
+fn refuse_second_credential(
+    auth: Option<&Auth>,
+    tool: &HttpTool,
+    place: &Place,
+) -> Result<(), RegistryError> {
+    let Some(header) = auth.map(Auth::header) else {
+        return Ok(());
+    };
+    let probe = tool.probe.iter().map(|probe| &probe.sent.headers);
+    let mut all = std::iter::once(&tool.sent.headers).chain(probe);
+    if all.any(|headers| headers.contains_key(&HeaderKey(header.as_str().to_owned()))) {
+        let problem = format!("`{header}` is written by the connector's `auth`; remove one");
+        return Err(place.refuse("headers", problem));
+    }
+    Ok(())
 }
 
 #[async_trait]
 impl Connector for HttpConnector {
     async fn invoke(&self, call: &Call) -> InvokeOutcome {
-        let refuse = |label: &str, problem: &str| {
-            let message = format!("{label} was not sent: {problem}");
-            InvokeOutcome::NotApplied(ConnectorError::new(message))
-        };
         let Some(tool) = self.tools.get(&call.tool) else {
-            let label = format!("`{}`", call.tool);
-            return refuse(&label, "the connector has no such tool");
+            let message = format!(
+                "`{}` was not sent: the connector has no such tool",
+                call.tool
+            );
+            return InvokeOutcome::NotApplied(ConnectorError::new(message));
         };
         let label = &tool.sent.label;
-        let client = match self.client(tool.pooled) {
-            Ok(client) => client,
-            Err(problem) => return refuse(label, &problem),
-        };
-        match request::prepare(&self.base, &tool.sent, call, self.secrets.as_ref()).await {
-            Err(problem) => refuse(label, &problem),
-            Ok(Prepared { request, hidden }) => match client.execute(request).await {
-                Ok(answer) => outcome::of_answer(answer, &tool.reading, call, label, &hidden).await,
-                Err(error) => outcome::of_failure(&error, label, &hidden),
-            },
+        match self.send(&tool.sent, call, tool.pooled).await {
+            Ok((answer, hidden)) => {
+                outcome::of_answer(answer, &tool.reading, call, label, &hidden).await
+            }
+            Err(Unanswered::NotSent(problem)) => {
+                let message = format!("{label} was not sent: {problem}");
+                InvokeOutcome::NotApplied(ConnectorError::new(message))
+            }
+            Err(Unanswered::Failed(error, hidden)) => outcome::of_failure(&error, label, &hidden),
         }
     }
 
     async fn probe(&self, call: &Call) -> ProbeOutcome {
-        let unknown = |message: String| ProbeOutcome::Unknown(ConnectorError::new(message));
-        let Some(probe) = self
-            .tools
-            .get(&call.tool)
-            .and_then(|tool| tool.probe.as_ref())
-        else {
-            return unknown(format!("`{}` has no probe", call.tool));
+        let tool = self.tools.get(&call.tool);
+        let Some(probe) = tool.and_then(|tool| tool.probe.as_ref()) else {
+            let message = format!("`{}` has no probe", call.tool);
+            return ProbeOutcome::Unknown(ConnectorError::new(message));
         };
         let label = &probe.sent.label;
-        let client = match self.client(true) {
-            Ok(client) => client,
-            Err(problem) => return unknown(format!("{label} was not sent: {problem}")),
+        let message = match self.send(&probe.sent, call, true).await {
+            Ok((answer, hidden)) => return probe.judge(answer, call, &hidden).await,
+            Err(Unanswered::NotSent(problem)) => format!("{label} was not sent: {problem}"),
+            Err(Unanswered::Failed(error, hidden)) => outcome::no_answer(&error, label, &hidden),
         };
-        match request::prepare(&self.base, &probe.sent, call, self.secrets.as_ref()).await {
-            Err(problem) => unknown(format!("{label} was not sent: {problem}")),
-            Ok(Prepared { request, hidden }) => match client.execute(request).await {
-                Ok(answer) => probe.judge(answer, call, &hidden).await,
-                Err(error) => unknown(outcome::no_answer(&error, label, &hidden)),
-            },
+        ProbeOutcome::Unknown(ConnectorError::new(message))
+    }
+
+    async fn check(&self, tenant: &TenantId) -> Health {
+        let ill = |message: String| Health::Ill(ConnectorError::new(message));
+        let call = match check::call(tenant, self.timeout_min) {
+            Ok(call) => call,
+            Err(problem) => return ill(problem),
+        };
+        let sent = &self.check.sent;
+        match self.send(sent, &call, true).await {
+            Ok((answer, hidden)) => self.check.judge(answer, &hidden).await,
+            Err(Unanswered::NotSent(problem)) => ill(problem),
+            Err(Unanswered::Failed(error, hidden)) => {
+                ill(outcome::no_answer(&error, &sent.label, &hidden))
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::http::address;
 use crate::template::{Placeholder, Template};
 
 /// Everything but RFC 3986's unreserved characters; `/`, `?`, `#` and `%` above all.
-pub(crate) const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
     .remove(b'.')
@@ -153,7 +153,8 @@ impl PathTemplate {
     }
 }
 
-fn escape(value: &str) -> String {
+/// A value for a path, a query or a form.
+pub(crate) fn escape(value: &str) -> String {
     utf8_percent_encode(value, ESCAPED).to_string()
 }
 

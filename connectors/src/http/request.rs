@@ -40,8 +40,6 @@ pub(crate) async fn prepare(
     let headers = headers(sent, call, secrets, &mut hidden).await?;
     let mut request = Request::new(sent.method.clone(), url);
     *request.headers_mut() = headers;
-    // The whole call, from the first look-up of a name to the last byte of the answer.
-    *request.timeout_mut() = Some(call.deadline);
     *request.body_mut() = sent.body.render(call)?.map(Into::into);
     Ok(Prepared { request, hidden })
 }
@@ -86,7 +84,7 @@ async fn headers(
 }
 
 /// A control character would end the header and start another one. Other text goes out as UTF-8.
-fn header_value(text: &str) -> Result<HeaderValue, &'static str> {
+pub(crate) fn header_value(text: &str) -> Result<HeaderValue, &'static str> {
     if text.contains(char::is_control) {
         return Err("would hold a control character");
     }

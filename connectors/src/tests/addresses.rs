@@ -174,6 +174,7 @@ fn fickle(base_url: &str, answers: &[&[&str]]) -> HttpConnector {
     HttpConnector::compile(
         config,
         &Place::connector(&name("shop")),
+        std::path::Path::new("."),
         Arc::new(super::FixedSecrets),
     )
     .expect("compiles")

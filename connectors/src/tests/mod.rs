@@ -1,6 +1,7 @@
 //! Whole connectors, from the text of a configuration to the outcome of a call.
 
 mod addresses;
+mod auth;
 mod bodies;
 mod commands;
 mod configuration;
@@ -11,6 +12,9 @@ mod mappings;
 mod outcomes;
 mod probes;
 mod requests;
+mod signatures;
+mod tls;
+mod tokens;
 mod vendor;
 
 use std::collections::BTreeMap;
@@ -32,6 +36,9 @@ use crate::{ConnectorConfig, Registry};
 /// A credential that must never be seen outside a request.
 const CANARY: &str = "Bearer canary-4711-canary";
 
+/// The same without a word before it.
+const PLAIN: &str = "canary-4711-plain";
+
 #[derive(Debug)]
 struct FixedSecrets;
 
@@ -40,6 +47,7 @@ impl SecretStore for FixedSecrets {
     async fn secret(&self, _tenant: &TenantId, name: &str) -> Result<Secret, SecretError> {
         match name {
             "token" => Ok(Secret::new(CANARY)),
+            "plain" => Ok(Secret::new(PLAIN)),
             "broken" => Ok(Secret::new("canary-4711-canary\r\nX-Evil: 1")),
             _ => Err(SecretError::Missing {
                 name: name.to_owned(),

@@ -1,0 +1,10 @@
+//! Credentials: where they are kept, and how a configuration names one.
+//!
+//! Owns the mapping from a name to a source. It must not know what a secret is for.
+
+mod env;
+mod reference;
+
+pub use env::EnvSecrets;
+
+pub(crate) use reference::{SecretText, secret_name};
