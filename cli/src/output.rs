@@ -216,7 +216,7 @@ pub(crate) fn hanging(mark: &str, coloured: &str, sentence: &str, width: Option<
 }
 
 /// Lines of at most `room` characters, broken at spaces; a longer word stays whole.
-fn wrapped(text: &str, room: usize) -> Vec<String> {
+pub(crate) fn wrapped(text: &str, room: usize) -> Vec<String> {
     let mut lines: Vec<String> = vec![String::new()];
     let mut used = 0;
     for word in text.split(' ') {

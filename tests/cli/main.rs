@@ -31,5 +31,6 @@ mod receipts;
 mod secrets;
 mod start_up;
 mod stores;
+mod stories;
 mod stubs;
 mod terminal;

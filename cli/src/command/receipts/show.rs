@@ -1,4 +1,4 @@
-//! Receipts for people: a table, a line, or a block with everything in it.
+//! Receipts for people: a table, a line, the words for how one ended.
 
 use std::fmt::Display;
 
@@ -6,7 +6,7 @@ use comfy_table::Color;
 use operators_kernel::{Disposition, Receipt, ReceiptKind, ReceiptOutcome};
 
 use crate::command::run::decision;
-use crate::output::{hanging, json_text, shown};
+use crate::output::{hanging, shown};
 use crate::table::{Column, Table, Text, receipt_id, terminal_width};
 use crate::words::moment;
 
@@ -70,7 +70,7 @@ pub(crate) fn line(receipt: &Receipt) -> String {
     }
 }
 
-fn tool(receipt: &Receipt) -> String {
+pub(super) fn tool(receipt: &Receipt) -> String {
     format!("{}:{}", receipt.action.connector, receipt.action.tool)
 }
 
@@ -85,7 +85,7 @@ fn outcome(receipt: &Receipt) -> Text {
 }
 
 /// `applied`, `refused: policy`, `corrected: applied`, `forgotten`.
-fn outcome_words(receipt: &Receipt) -> String {
+pub(super) fn outcome_words(receipt: &Receipt) -> String {
     let outcome = receipt.outcome.map_or("-", ReceiptOutcome::as_str);
     match (receipt.kind, receipt.outcome, receipt.reason) {
         (ReceiptKind::Forget, ..) => "forgotten".to_owned(),
@@ -102,64 +102,8 @@ fn outcome_words(receipt: &Receipt) -> String {
     }
 }
 
-/// Every field of a receipt, in groups.
-pub(crate) fn block(receipt: &Receipt) -> String {
-    let mut block = Block::default();
-    block.field("receipt", Some(&receipt.receipt_id));
-    block.field("kind", Some(kind(receipt.kind)));
-    block.field("original receipt", receipt.original_receipt_id.as_ref());
-
-    block.group("what was proposed");
-    block.field("tool", Some(tool(receipt)));
-    block.field("args", json_text(&receipt.action.args, false).ok());
-    block.field("value", receipt.value.as_ref());
-    block.field("entity key", Some(&receipt.entity_key));
-    block.field("idempotency key", Some(&receipt.idempotency_key));
-    block.field("revision", receipt.revision);
-    block.field("source id", receipt.source_id.as_ref());
-    block.field("index hash", receipt.index_hash.as_ref());
-
-    block.group("what was decided");
-    block.field("decision", receipt.decision.map(Disposition::as_str));
-    block.field("rule", receipt.rule.as_ref());
-    let policy = receipt.policy.as_ref();
-    block.field(
-        "policy",
-        policy.map(|policy| format!("{} version {}", policy.name, policy.version)),
-    );
-    block.field("policy digest", policy.map(|policy| &policy.digest));
-    block.field("approver", receipt.approver.as_ref());
-    block.field("note", receipt.note.as_ref());
-
-    block.group("what happened");
-    block.field("ok", Some(if receipt.ok { "yes" } else { "no" }));
-    block.field("outcome", receipt.outcome.map(ReceiptOutcome::as_str));
-    block.field(
-        "reason",
-        receipt.reason.map(operators_kernel::Reason::as_str),
-    );
-    block.field("error", receipt.error.as_ref());
-    block.field("result digest", receipt.result_digest.as_ref());
-    block.field("effect id", receipt.effect_id.as_ref());
-    block.field("generation", Some(receipt.generation));
-    block.field("attempt", Some(receipt.attempt));
-    block.field("proposed at", Some(receipt.proposed_at));
-    block.field("settled at", Some(receipt.settled_at));
-
-    block.group("who and where");
-    block.field("tenant", Some(&receipt.tenant_id));
-    block.field("reseller", receipt.reseller_id.as_ref());
-    block.field("operator", receipt.operator.as_ref());
-    block.field("run", Some(&receipt.run_id));
-    block.field("plan", Some(&receipt.plan_id));
-    block.field("event", receipt.event_id.as_ref());
-    block.field("correlation", Some(&receipt.correlation_id));
-    block.field("session", receipt.session.map(|session| session.0));
-    block.field("fence", receipt.fence.map(|fence| fence.0));
-    block.0
-}
-
-fn kind(kind: ReceiptKind) -> &'static str {
+/// What a receipt is about, in words.
+pub(super) fn kind(kind: ReceiptKind) -> &'static str {
     match kind {
         ReceiptKind::Proposal => "proposal",
         ReceiptKind::Correction => "correction: what became known later",
@@ -177,11 +121,6 @@ fn kind(kind: ReceiptKind) -> &'static str {
 pub(crate) struct Block(pub(crate) String);
 
 impl Block {
-    pub(crate) fn group(&mut self, title: &str) {
-        self.0.push_str("\n\n");
-        self.0.push_str(title);
-    }
-
     pub(crate) fn field(&mut self, name: &str, value: Option<impl Display>) {
         if !self.0.is_empty() {
             self.0.push('\n');
