@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use operators_connectors::{EnvSecrets, Registry};
 use operators_kernel::{Clock, DurableExec, OperatorName, Seams, Settings};
-use operators_policies::{Layers, Policy, PolicyProblems, Reach, RuleSet};
+use operators_policies::{Layers, Policy, PolicyProblems, Reach, RuleSet, loading};
 use operators_seams::{DynamoStore, MemoryStore, PgStore, SqliteStore, SystemClock};
 
 use crate::config::{StoreUrl, refusal};
@@ -142,11 +142,14 @@ pub(crate) fn trust_of(project: &Project, files: &[PathBuf]) -> Result<Trust> {
             .map_err(|problems| problems.first)
             .context("a policy does not load, so nothing runs")
     };
-    let policies = read(files)?;
-    let mut own = BTreeMap::new();
-    for (name, files) in own_files(project)? {
-        own.insert(name, read(&files)?);
-    }
+    let (policies, own) = loading(|| -> Result<_> {
+        let policies = read(files)?;
+        let mut own = BTreeMap::new();
+        for (name, files) in own_files(project)? {
+            own.insert(name, read(&files)?);
+        }
+        Ok((policies, own))
+    })?;
     let rules = RuleSet::layered(Layers {
         project: policies.clone(),
         own: own.clone(),

@@ -14,6 +14,7 @@ use operators_policies::Reach;
 use serde::Deserialize;
 
 use crate::locate;
+use crate::notify::NotifyConfig;
 use crate::output::shown;
 
 /// The name of the file that makes a folder a project.
@@ -67,8 +68,9 @@ pub(crate) enum StoreUrl {
     Memory,
 }
 
-/// A remote store's address, as it is written; it may hold a password, so it is never printed.
-#[derive(Clone, PartialEq, Eq)]
+/// An address, as it is written; it may hold a password, so it is never printed.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
 pub(crate) struct Address(String);
 
 impl Address {
@@ -177,6 +179,7 @@ pub(crate) struct TrustConfig {
     pub(crate) policies: Vec<String>,
     #[serde(default)]
     pub(crate) alert: AlertMode,
+    pub(crate) notify: Option<NotifyConfig>,
 }
 
 impl Default for TrustConfig {
@@ -184,6 +187,7 @@ impl Default for TrustConfig {
         Self {
             policies: policies_default(),
             alert: AlertMode::default(),
+            notify: None,
         }
     }
 }

@@ -9,6 +9,7 @@ mod filter;
 mod interrupts;
 mod locate;
 mod notice;
+mod notify;
 mod output;
 mod person;
 mod planner;

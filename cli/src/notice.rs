@@ -1,6 +1,6 @@
 //! What people and programs are told about an alert or a question, as JSON.
 //!
-//! Owns the shape that `alerts list --json` and `approvals list --json` share.
+//! Owns the shape that `alerts list --json`, `approvals list --json` and `trust.notify` share.
 
 use operators_kernel::life::{Acknowledgement, Alert, Approval};
 use operators_kernel::{OperatorName, PolicyRef, Proposal, Timestamp};
@@ -12,11 +12,14 @@ use serde_json::{Map, Number, Value};
 pub(crate) struct Notice<'a> {
     #[serde(skip)]
     proposal: &'a Proposal,
+    #[serde(rename = "notice", skip_serializing_if = "Option::is_none")]
+    word: Option<&'static str>,
     receipt_id: &'a str,
     tenant_id: &'a str,
     operator: Option<&'a str>,
     connector: &'a str,
     tool: &'a str,
+    /// Left out of what leaves this machine: arguments may be somebody's private matter.
     #[serde(skip_serializing_if = "Option::is_none")]
     args: Option<&'a Map<String, Value>>,
     value: Option<&'a Number>,
@@ -70,6 +73,7 @@ impl<'a> Notice<'a> {
     fn new(proposal: &'a Proposal, about: About<'a>) -> Self {
         Self {
             proposal,
+            word: None,
             receipt_id: &proposal.receipt_id,
             tenant_id: proposal.tenant_id.as_str(),
             operator: proposal.operator.as_ref().map(OperatorName::as_str),
@@ -85,6 +89,15 @@ impl<'a> Notice<'a> {
             run_id: &proposal.run_id,
             about,
         }
+    }
+
+    /// With a word that tells a program which of the two it is.
+    pub(crate) fn named(mut self) -> Self {
+        self.word = Some(match self.about {
+            About::Alert { .. } => "alert",
+            About::Approval { .. } => "approval",
+        });
+        self
     }
 
     /// With the arguments, for whoever may look at the store.

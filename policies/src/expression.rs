@@ -21,6 +21,7 @@ use operators_kernel::TrustQuestion;
 use serde_json::Value;
 
 pub use compile::EXPRESSION_BYTES_MAX;
+pub(crate) use compile::Parsed;
 pub use fault::{EXPRESSION_STEPS_MAX, QUESTION_STEPS_MAX};
 pub(crate) use fault::{Fault, Steps};
 pub(crate) use term::Fact;

@@ -18,8 +18,10 @@ mod policy;
 mod predicate;
 mod reach;
 mod replay;
+mod room;
 mod rule_file;
 mod rule_set;
+mod shape;
 #[cfg(test)]
 mod tests;
 
@@ -36,5 +38,6 @@ pub use policy::{Policy, Rule};
 pub use predicate::{Judgement, Predicate};
 pub use reach::Reach;
 pub use replay::Replayed;
+pub use room::loading;
 pub use rule_file::{RULE_FILE_BYTES_MAX, Schemas};
 pub use rule_set::{Layers, RuleSet};

@@ -22,6 +22,8 @@ use crate::magnitude::Magnitude;
 use crate::pattern::ToolPattern;
 use crate::policy::{Head, Policy, Rule};
 use crate::predicate::Predicate;
+use crate::room::loading;
+use crate::shape;
 
 /// The largest rule file, in bytes: far beyond what a person writes, small enough to hold whole.
 pub const RULE_FILE_BYTES_MAX: usize = 1 << 20;
@@ -77,8 +79,9 @@ impl Policy {
         Self::parse_whole(file, bytes, schemas).map_err(|problems| problems.first)
     }
 
-    /// The same, with every problem of the file and not the first alone. What is not TOML, or not
-    /// in the shape of a policy, has one: there is no telling what comes after it.
+    /// The same, with every problem of the file and not the first alone. What is not TOML has one:
+    /// there is no telling what comes after it. What is wrong with the shape of a policy, its fields
+    /// and what they hold, is told before what is wrong with their meaning.
     pub fn parse_whole(
         file: &Path,
         bytes: &[u8],
@@ -93,19 +96,13 @@ impl Policy {
             let remedy = "write a policy with at least one rule, or take the file off the list";
             return Err(PolicyError::whole(file, "the file is empty", remedy).into());
         }
-        let raw: RawFile = toml::from_str(source.text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start);
-            let remedy = "correct it there; nothing runs until the file loads";
-            // Of a number beyond 64 bits it names the Rust type.
-            let problem = shown(error.message()).replace(" as i128", "");
-            source.refuse(at, problem, remedy)
-        })?;
-        source.policy(raw, schemas)
+        let raw: RawFile = toml::from_str(source.text).map_err(|error| source.misshapen(&error))?;
+        loading(|| source.policy(&raw, schemas))
     }
 }
 
 /// The JSON Schema of a tool's arguments, by connector and tool, where there is one.
-pub type Schemas<'a> = dyn Fn(&str, &str) -> Option<&'a Json> + 'a;
+pub type Schemas<'a> = dyn Fn(&str, &str) -> Option<&'a Json> + Sync + 'a;
 
 /// A file's text, for checks that point into it.
 struct Source<'a> {
@@ -147,11 +144,27 @@ impl<'a> Source<'a> {
         }
     }
 
-    fn policy(&self, raw: RawFile, schemas: &Schemas<'_>) -> Result<Policy, PolicyProblems> {
+    /// Everything that is wrong with the shape; the reader stopped at `first`.
+    fn misshapen(&self, first: &toml::de::Error) -> PolicyProblems {
+        let remedy = "correct it there; nothing runs until the file loads";
+        let refuse = |(at, problem): (usize, String)| self.refuse(at, problem, remedy);
+        let mut problems = shape::problems(self.text);
+        let at = first.span().map_or(0, |span| span.start);
+        if !problems.iter().any(|(known, _)| *known == at) {
+            // Of a number beyond 64 bits it names the Rust type.
+            let problem = shown(first.message()).replace(" as i128", "");
+            problems.push((at, problem));
+            problems.sort();
+        }
+        let problems = problems.into_iter().map(refuse).collect();
+        PolicyProblems::of(problems).unwrap_or_else(|| refuse((at, shown(first.message()))).into())
+    }
+
+    fn policy(&self, raw: &RawFile, schemas: &Schemas<'_>) -> Result<Policy, PolicyProblems> {
         let mut problems = Vec::new();
         problems.extend(self.check_label("the policy's name", &raw.policy).err());
         let version = kept(self.version(&raw.version), &mut problems);
-        let applies_to = raw.applies_to.map(|list| self.operators(&list));
+        let applies_to = raw.applies_to.as_ref().map(|list| self.operators(list));
         let applies_to = applies_to.and_then(|list| kept(list, &mut problems));
         if raw.rule.is_empty() {
             let remedy = "add a `[[rule]]`, or take the file off the list";
@@ -159,8 +172,8 @@ impl<'a> Source<'a> {
         }
         let mut lines: BTreeMap<String, usize> = BTreeMap::new();
         let mut rules = Vec::with_capacity(raw.rule.len());
-        for raw in raw.rule {
-            let name = raw.get_ref().name.clone();
+        for raw in &raw.rule {
+            let name = &raw.get_ref().name;
             let (line, _) = self.lines.place(raw.span().start);
             if let Some(line) = lines.insert(name.get_ref().clone(), line) {
                 let told = shown(name.get_ref());
@@ -168,12 +181,12 @@ impl<'a> Source<'a> {
                 let remedy = "give each rule of a policy its own name; receipts cite it";
                 problems.push(self.refuse(name.span().start, problem, remedy));
             }
-            rules.extend(kept(self.rule(raw, schemas), &mut problems));
+            rules.extend(self.rule(raw, schemas, &mut problems));
         }
         let head = Head {
             name_place: self.lines.place(raw.policy.span().start),
             reference: PolicyRef {
-                name: raw.policy.into_inner(),
+                name: raw.policy.get_ref().clone(),
                 version: version.unwrap_or_default(),
                 digest: digest(self.text.as_bytes()),
             },
@@ -184,39 +197,55 @@ impl<'a> Source<'a> {
             head: Arc::new(head),
             rules,
         };
+        problems.sort_by_key(PolicyError::place);
         PolicyProblems::of(problems).map_or(Ok(policy), Err)
     }
 
-    fn rule(&self, raw: Spanned<RawRule>, schemas: &Schemas<'_>) -> Result<Rule, PolicyError> {
+    /// One rule, or every problem of it.
+    fn rule(
+        &self,
+        raw: &Spanned<RawRule>,
+        schemas: &Schemas<'_>,
+        problems: &mut Vec<PolicyError>,
+    ) -> Option<Rule> {
+        let before = problems.len();
         let (line, _) = self.lines.place(raw.span().start);
-        let raw = raw.into_inner();
-        self.check_label("the rule's name", &raw.name)?;
-        let on_alert = raw.alert.as_ref().map(|word| self.on_alert(word));
-        let limit = raw.limit.map(|limit| self.limit(limit.get_ref()));
-        let connector = raw
-            .connector
-            .map(|name| self.connector(&name))
-            .transpose()?;
-        let tool = raw.tool.map(|pattern| self.tool(&pattern)).transpose()?;
+        let raw = raw.get_ref();
+        problems.extend(self.check_label("the rule's name", &raw.name).err());
+        let connector = raw.connector.as_ref().map(|name| self.connector(name));
+        let connector = connector.and_then(|name| kept(name, problems));
+        let tool = raw.tool.as_ref().map(|pattern| self.tool(pattern));
+        let tool = tool.and_then(|pattern| kept(pattern, problems));
+        let decision = kept(self.decision(&raw.decision), problems);
         let schema = match (&connector, &tool) {
             (Some(connector), Some(tool)) => schemas(connector.as_str(), tool.as_str()),
             _ => None,
         };
-        let only_if = raw.r#if.map(|text| self.predicate(&text, schema));
-        let require = raw.require.map(|text| self.predicate(&text, schema));
-        let max_value = raw.max_value.map(|number| self.max_value(&number));
-        Ok(Rule {
-            decision: self.decision(&raw.decision)?,
-            name: raw.name.into_inner(),
+        let mut predicate = |text: &Option<Spanned<String>>| {
+            let predicate = text.as_ref().map(|text| self.predicate(text, schema));
+            predicate.and_then(|predicate| kept(predicate, problems))
+        };
+        let (only_if, require) = (predicate(&raw.r#if), predicate(&raw.require));
+        let max_value = raw.max_value.as_ref().map(|number| self.max_value(number));
+        let max_value = max_value.and_then(|number| kept(number, problems));
+        let limit = raw.limit.as_ref().map(|limit| self.limit(limit.get_ref()));
+        let limit = limit.and_then(|limit| kept(limit, problems));
+        let on_alert = raw.alert.as_ref().map(|word| self.on_alert(word));
+        let on_alert = on_alert.and_then(|word| kept(word, problems));
+        let rule = Rule {
+            decision: decision?,
+            name: raw.name.get_ref().clone(),
             line,
             connector,
             tool,
-            only_if: only_if.transpose()?,
-            require: require.transpose()?,
-            max_value: max_value.transpose()?,
-            limit: limit.transpose()?,
-            on_alert: on_alert.transpose()?,
-        })
+            only_if,
+            require,
+            max_value,
+            limit,
+            on_alert,
+        };
+        // INVARIANT (no-gate-left-open): a rule without one of its constraints is none.
+        (problems.len() == before).then_some(rule)
     }
 
     fn on_alert(&self, word: &Spanned<String>) -> Result<OnAlert, PolicyError> {

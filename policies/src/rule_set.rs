@@ -16,6 +16,7 @@ use crate::expression::Steps;
 use crate::index::Index;
 use crate::policy::{Head, Policy, Rule};
 use crate::reach::Reach;
+use crate::room::loading;
 
 const NO_POLICY_FILES: &str = "no policy files";
 const OUT_OF_REACH: &str = "outside the operator's `requires`";
@@ -67,8 +68,9 @@ impl RuleSet {
         files: &[PathBuf],
         reaches: BTreeMap<OperatorName, Vec<Reach>>,
     ) -> Result<Self, PolicyError> {
-        let policies = files.iter().map(|file| Policy::read(file));
-        Self::new(policies.collect::<Result<_, _>>()?, reaches)
+        let read = || files.iter().map(|file| Policy::read(file)).collect();
+        let policies: Result<Vec<Policy>, PolicyError> = loading(read);
+        Self::new(policies?, reaches)
     }
 
     /// A set of policies that are loaded already; without any it blocks everything.

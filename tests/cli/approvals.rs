@@ -77,6 +77,28 @@ fn an_approved_action_runs_once_with_its_approver() {
 }
 
 #[test]
+fn what_a_run_tells_to_type_next_can_be_typed() {
+    let project = project();
+    let mut action = hold("SO-1");
+    action["idempotency_key"] = json!("it's SO-1; hold");
+    project.write("plan.json", json!([action]).to_string());
+    let said = project
+        .run(&["run", "--once", "--plan", "plan.json"])
+        .ended(3);
+    let quoted = r"approvals approve 'it'\''s SO-1; hold' --because 'checked'";
+    said.tells(&format!("operators {quoted}"));
+    let program = crate::support::programs().operators.display().to_string();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &format!("{program} {quoted}")]);
+    shell.current_dir(project.dir()).env("USER", "auditor");
+    crate::support::finish(&mut shell).ended(0);
+    project
+        .run(&["run", "--once", "--plan", "plan.json"])
+        .ended(0);
+    assert_eq!(project.effects().len(), 1);
+}
+
+#[test]
 fn approve_then_change_args_does_not_run() {
     // rule 9.8
     let project = project();

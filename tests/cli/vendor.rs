@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 /// One request that reached the vendor.
 #[derive(Debug, Clone)]
 pub struct Request {
+    /// With its query.
+    pub path: String,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
     pub body: String,
@@ -94,6 +96,11 @@ impl Vendor {
             assert!(start.elapsed() < Duration::from_secs(20), "no request came");
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
     }
 
     /// A configuration with this vendor as `shop`.
@@ -188,5 +195,10 @@ fn read(stream: &TcpStream) -> Option<Request> {
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
     let body = String::from_utf8(body).expect("UTF-8");
-    Some(Request { headers, body })
+    let path = line.split(' ').nth(1)?.to_owned();
+    Some(Request {
+        path,
+        headers,
+        body,
+    })
 }

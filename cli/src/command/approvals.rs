@@ -53,7 +53,7 @@ async fn list(project: &Project, as_json: bool, whose: &Whose) -> Result<Exit> {
     data(&table(&asked))?;
     note("");
     let key = quoted(oldest.proposal.idempotency_key.as_str());
-    let command = format!("approvals approve {key} --because 'seen'");
+    let command = format!("approvals approve {key} --because 'checked'");
     next(
         &project.command(&command, whose),
         "or veto; then propose it again",

@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::args::DoctorArgs;
 use crate::compose;
 use crate::exit::Exit;
+use crate::notify::{self, Channel};
 use crate::output::{JsonLines, data, hanging, note, shown};
 use crate::planner;
 use crate::project::Project;
@@ -146,6 +147,13 @@ async fn examine(found: &mut Diagnosis, project: &Project, args: &DoctorArgs) ->
         at_least_once(found, registry);
     }
     operators(found, project, registry.as_deref());
+    let channels = notify::channels(project);
+    if !matches!(&channels, Ok(channels) if channels.is_empty()) {
+        found.take("notify", channels, |channels| {
+            let names: Vec<&str> = channels.iter().map(Channel::name).collect();
+            format!("by {}; nobody was told", names.join(" and "))
+        });
+    }
     let clock = compose::clock();
     store::examine(found, project, &clock, &tenant, args.create).await;
     Ok(())

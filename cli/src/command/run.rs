@@ -24,6 +24,7 @@ use crate::command::run::execute::{Executed, Stopped};
 use crate::compose::{self, Parts};
 use crate::config::{OperatorConfig, StoreUrl};
 use crate::exit::Exit;
+use crate::notify::{self, Deliveries};
 use crate::output::{self, shown, warn};
 use crate::planner;
 use crate::project::Project;
@@ -42,6 +43,7 @@ pub(crate) async fn run(args: &RunArgs, project: Option<&Path>) -> Result<Exit> 
     let project = Project::open(project)?;
     let tenant = project.tenant(&args.whose)?;
     let parts = Parts::load(&project)?;
+    let channels = notify::channels(&project)?;
     if parts.trust.policies.is_empty() {
         let told = match project.config.trust.policies.as_slice() {
             [] => "`trust.policies` is empty".to_owned(),
@@ -63,10 +65,21 @@ pub(crate) async fn run(args: &RunArgs, project: Option<&Path>) -> Result<Exit> 
     let store = compose::store(&project, &parts.clock).await?;
     let started = parts.clock.monotonic();
     let settings = compose::settings(&project);
-    let executed =
-        execute::execute(parts.seams(store), settings, &jobs, args.stop_on_failure).await?;
+    let grace = notify::grace(&project);
+    let mut deliveries = Deliveries::new(channels, Arc::clone(&store), grace);
+    let seams = parts.seams(store);
+    let executed = execute::execute(
+        seams,
+        settings,
+        &jobs,
+        args.stop_on_failure,
+        &mut deliveries,
+    )
+    .await?;
     let spent = parts.clock.monotonic().saturating_sub(started);
-    Ok(tell(args, &project, &parts, &jobs, &executed, spent))
+    let exit = tell(args, &project, &parts, &jobs, &executed, spent);
+    deliveries.finish().await;
+    Ok(exit)
 }
 
 /// Where an operator's plan comes from.

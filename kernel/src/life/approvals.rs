@@ -111,10 +111,11 @@ impl Approval {
     }
 
     fn waits(&self) -> Refusal {
-        let (key, expires) = (&self.proposal.idempotency_key, self.expires_at);
+        let key = shell_word(self.proposal.idempotency_key.as_str());
+        let expires = self.expires_at;
         self.refusal(format!(
-            "a person is asked first, until {expires}: `operators approvals approve {key} --because …` \
-             or `veto`, then propose it again"
+            "a person is asked first, until {expires}: `operators approvals approve {key} \
+             --because 'checked'` or `veto`, then propose it again"
         ))
     }
 
@@ -181,4 +182,24 @@ pub(super) fn answer(
         receipt: Some(Box::new(directive.receipt_about(&approval.proposal))),
         answer: DirectiveAnswer::Done,
     })
+}
+
+/// A key as one word of a shell: there to be copied.
+fn shell_word(key: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if key.chars().all(is_plain) {
+        return key.to_owned();
+    }
+    format!("'{}'", key.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_quoted_where_a_shell_would_split_it() {
+        assert_eq!(shell_word("order:SO-1:hold"), "order:SO-1:hold");
+        assert_eq!(shell_word("a b; it's"), "'a b; it'\\''s'");
+    }
 }

@@ -8,8 +8,8 @@
 mod calls;
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread;
 
 use cel::Env;
 use cel::common::ast::{Expr, LiteralValue, SelectExpr, SourceInfo};
@@ -20,6 +20,7 @@ use super::kinds::{Kinds, Shape};
 use super::term::{ACTION_FIELDS, EVENT_FIELDS, Fact, Literal, Term, VARIABLES};
 use super::{ExpressionError, Path};
 use crate::error::shown;
+use crate::room;
 
 /// The longest expression, in bytes: a page of text. What is longer belongs into several rules.
 pub const EXPRESSION_BYTES_MAX: usize = 2_048;
@@ -31,12 +32,16 @@ const DEPTH_MAX: usize = 48;
 /// in a debug build, so this is also what keeps a rule file from ending the process.
 const BRACKETS_MAX: usize = 24;
 
-/// The stack an expression is read on: several times what the bounds above allow it to take.
-const STACK_BYTES: usize = 32 * 1024 * 1024;
-
 /// How many comprehensions may stand inside each other. Steps bound what they cost; this bounds
 /// what a reader has to follow.
 const COMPREHENSIONS_MAX: usize = 2;
+
+/// What parsing yields.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    node: Node,
+    source: SourceInfo,
+}
 
 /// What compiling yields.
 #[derive(Debug)]
@@ -62,28 +67,25 @@ pub(super) fn compile(text: &str, args: Option<&Value>) -> Result<Compiled, Expr
         let problem = format!("more than {BRACKETS_MAX} brackets are open");
         return Err(ExpressionError::new(at, problem, "write several rules"));
     }
-    // On a thread of its own: whoever loads a policy may stand on a small stack.
-    let compiled = thread::scope(|scope| {
-        let builder = thread::Builder::new().stack_size(STACK_BYTES);
-        let started = builder.spawn_scoped(scope, || compile_here(text, args));
+    room::loading(|| {
         // A generated parser is a large thing to trust; its panic is a refusal like any other.
-        started.ok().and_then(|thread| thread.join().ok())
-    });
-    compiled.unwrap_or_else(|| {
-        let problem = "the expression cannot be read";
-        Err(ExpressionError::new(0, problem, "write it more simply"))
+        let compiled = catch_unwind(AssertUnwindSafe(|| compile_here(text, args)));
+        compiled.unwrap_or_else(|_| {
+            let problem = "the expression cannot be read";
+            Err(ExpressionError::new(0, problem, "write it more simply"))
+        })
     })
 }
 
 fn compile_here(text: &str, args: Option<&Value>) -> Result<Compiled, ExpressionError> {
-    let (node, source) = parse(text)?;
+    let parsed = room::parsed(text, parse)?;
     let mut compiler = Compiler {
-        source,
+        source: &parsed.source,
         args,
         locals: Vec::new(),
         reads: BTreeSet::new(),
     };
-    let (term, shape) = compiler.node(&node, 0)?;
+    let (term, shape) = compiler.node(&parsed.node, 0)?;
     if !shape.kinds.meets(Kinds::BOOL) {
         return Err(ExpressionError::new(
             0,
@@ -111,14 +113,14 @@ fn too_many_brackets(text: &str) -> Option<usize> {
     None
 }
 
-fn parse(text: &str) -> Result<(Node, SourceInfo), ExpressionError> {
+fn parse(text: &str) -> Result<Parsed, ExpressionError> {
     let parser = Env::default()
         .with_optional_support(false)
         .parser()
         .max_recursion_depth(u16::try_from(DEPTH_MAX).unwrap_or(u16::MAX));
     let remedy = "correct it there; the language is CEL";
     let errors = match parser.parse_with_source_info(text) {
-        Ok(parsed) => return Ok(parsed),
+        Ok((node, source)) => return Ok(Parsed { node, source }),
         Err(errors) => errors.errors,
     };
     let Some(first) = errors.first() else {
@@ -142,7 +144,7 @@ fn offset_of(text: &str, (line, column): (isize, isize)) -> usize {
 }
 
 struct Compiler<'s> {
-    source: SourceInfo,
+    source: &'s SourceInfo,
     args: Option<&'s Value>,
     locals: Vec<(String, Shape<'s>)>,
     reads: BTreeSet<Path>,

@@ -422,3 +422,43 @@ fn every_problem_of_a_file_is_told() {
     assert_eq!(places, [(1, 10), (2, 11), (5, 12), (7, 8), (9, 7)]);
     problems.iter().for_each(well_said);
 }
+
+#[test]
+fn every_problem_of_a_file_s_shape_is_told() {
+    let text = "policy = 1\nversion = 1\nalert = 'x'\napplies_to = ['a', 2]\n\
+                [[rule]]\nname = 'r'\ndecison = 'ALLOW'\nif = true\n\
+                limit = { max = 1, per = 1, of = 2 }\n[[rule]]\nname = 's'\n";
+    let parsed = Policy::parse_whole(Path::new("p.toml"), text.as_bytes(), &|_, _| None);
+    let problems = parsed.expect_err("many");
+    let told = problems.iter().map(|one| {
+        let (line, column) = one.place().expect("a place");
+        let problem = one.problem().split(", expected").next();
+        format!("{line}:{column} {}", problem.expect("a problem"))
+    });
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            "1:10 invalid type: integer",
+            "3:1 unknown field `alert`",
+            "4:20 invalid type: integer",
+            "5:1 missing field `decision`",
+            "7:1 unknown field `decison`",
+            "8:6 invalid type: boolean",
+            "9:9 missing field `by`",
+            "9:26 invalid type: integer",
+            "9:29 unknown field `of`",
+            "10:1 missing field `decision`",
+        ]
+    );
+    problems.iter().for_each(well_said);
+}
+
+#[test]
+fn every_problem_of_a_rule_is_told() {
+    let text = "policy = 'p'\nversion = 1\n[[rule]]\nname = ''\ndecision = 'allow'\n\
+                tool = 'ord*'\nif = 'vlaue > 1'\nmax_value = nan\nalert = 'page'\n";
+    let parsed = Policy::parse_whole(Path::new("p.toml"), text.as_bytes(), &|_, _| None);
+    let problems = parsed.expect_err("many");
+    let lines = problems.iter().map(|one| one.place().expect("a place").0);
+    assert_eq!(lines.collect::<Vec<_>>(), [4, 5, 6, 7, 8, 9]);
+}

@@ -1,11 +1,12 @@
 //! The policies that `docs/guides/policies.md` teaches load, and say what it says they say.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use operators_kernel::TrustDecision::{self, Alert, Allow, Block};
 
 use super::{Asked, HOLD, ask, policy};
-use crate::{Policy, RuleSet};
+use crate::{LimitBy, Policy, RuleSet};
 
 const GUIDE: &str = include_str!("../../../docs/guides/policies.md");
 
@@ -33,7 +34,8 @@ fn every_policy_of_the_guide_loads() {
         .skip(1)
         .filter_map(|rest| rest.split('"').next())
         .collect();
-    assert_eq!(names.len(), GUIDE.matches("```toml").count());
+    // One block is of the configuration; a test of the command reads it.
+    assert_eq!(names.len() + 1, GUIDE.matches("```toml").count());
     assert_eq!(names.len(), 6);
     for name in names {
         assert!(!taught(name).rules().is_empty());
@@ -93,13 +95,15 @@ fn escalation() {
 
 #[test]
 fn one_message_a_day() {
-    // The fixture's keys are an order's: they are not what the rule insists on.
     let send = Asked {
         tool: "messages.send",
-        args: r#"{"day": "2026-01-31"}"#,
         ..HOLD
     };
+    // The fixture's entity is an order: not what the rule insists on.
     says(&["one-a-day"], send, Block);
+    let limit = taught("one-a-day").rules()[0].limit().expect("a limit");
+    let day = Duration::from_hours(24);
+    assert_eq!((limit.max, limit.per, limit.by), (1, day, LimitBy::Entity));
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod order;
 mod peer;
 mod reach;
 mod replay;
+mod room;
 
 use std::collections::BTreeMap;
 use std::path::Path;

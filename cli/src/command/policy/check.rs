@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use operators_policies::{PolicyError, PolicyProblems};
+use operators_policies::{PolicyError, PolicyProblems, loading};
 use serde::Serialize;
 
 use crate::compose;
@@ -42,8 +42,9 @@ pub(crate) fn run(project: &Project, files: &[PathBuf], json: bool) -> Result<Ex
     };
     let mut problems: Vec<PolicyError> = Vec::new();
     let mut loaded = Vec::new();
-    for file in &chosen {
-        match compose::policy(project, file) {
+    let read = || chosen.iter().map(|file| compose::policy(project, file));
+    for read in loading(|| read().collect::<Vec<_>>()) {
+        match read {
             Ok(policy) => loaded.push(policy),
             Err(found) => problems.extend(found.iter().cloned()),
         }

@@ -10,6 +10,7 @@ use operators_kernel::{
 
 use crate::command::run::Job;
 use crate::interrupts::Interrupts;
+use crate::notify::Deliveries;
 use crate::output::{Live, note, shown, warn};
 
 /// How long the session's end may take; after that it dies by its lease.
@@ -41,6 +42,7 @@ pub(crate) async fn execute(
     settings: Settings,
     jobs: &[Job],
     stop_on_failure: bool,
+    deliveries: &mut Deliveries,
 ) -> Result<Executed> {
     let mut interrupts = Interrupts::listen()?;
     let mut asked = false;
@@ -66,6 +68,7 @@ pub(crate) async fn execute(
             stopped = match one {
                 Ok(result) => {
                     let failed = !result.ok && stop_on_failure;
+                    deliveries.consider(&job.context.tenant, &result);
                     done.push(result);
                     match (asked, failed) {
                         (true, _) if number < total => Some(Stopped::Interrupted),

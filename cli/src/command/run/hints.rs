@@ -1,8 +1,8 @@
 //! What to do about what did not go well: one line per cause, and the command to type next.
 
 use operators_kernel::{
-    EffectClass, OperatorName, PlannedAction, Reason, ToolRegistry as _, TrustDecision,
-    TrustQuestion,
+    Disposition, EffectClass, OperatorName, PlannedAction, Reason, ToolRegistry as _,
+    TrustDecision, TrustQuestion,
 };
 use operators_policies::{Explanation, Policy};
 
@@ -35,6 +35,8 @@ pub(crate) fn tell(
         let mut all = endings.iter().flatten();
         all.find(|ending| ending.reason == Some(reason))
     };
+    let mut all = endings.iter().flatten();
+    let raised = all.any(|ending| ending.decision == Disposition::Alert);
     note("");
     note("next:");
     if let Some(doubt) = with(Reason::InDoubt) {
@@ -50,15 +52,26 @@ pub(crate) fn tell(
             &project.command(&resolve, &args.whose),
             "or --not-applied, --write-off",
         );
-    } else if with(Reason::AwaitingApproval).is_some() {
+    } else if let Some(asked) = with(Reason::AwaitingApproval) {
+        let key = quoted(asked.action.idempotency_key.as_str());
+        let approve = format!("approvals approve {key} --because 'checked'");
         next(
             &project.command("approvals list", &args.whose),
             "what waits for a person",
+        );
+        next(
+            &project.command(&approve, &args.whose),
+            "or veto; then run again",
         );
     } else if abandoned || with(Reason::EntityInDoubt).is_some() {
         next(
             &project.command("doubts list", &args.whose),
             "what is in doubt holds its entity",
+        );
+    } else if raised {
+        next(
+            &project.command("alerts list", &args.whose),
+            "what ran and was raised, until somebody acknowledges it",
         );
     } else {
         next(
