@@ -9,7 +9,10 @@ use std::path::PathBuf;
 use clap::{Args as ArgsOf, Parser, Subcommand};
 use operators_kernel::{IdempotencyKey, OperatorName, TenantId, ToolName};
 
-use crate::command::receipts::{ExportArgs, ListArgs, ShowArgs, TailArgs};
+use crate::command::receipts::{
+    ExportArgs, HeadArgs, ListArgs, ProveArgs, RotateKeyArgs, ShowArgs, TailArgs, VerifyArgs,
+    VerifyProofArgs,
+};
 use crate::filter::{FilterArgs, Moment};
 
 pub(crate) use connectors::{
@@ -23,6 +26,7 @@ Exit codes:
   2  usage
   3  something was refused
   4  an action failed or is in doubt
+  5  the log of receipts, or a proof, does not hold
 
 Start with:
   operators init demo
@@ -192,6 +196,16 @@ pub(crate) enum ReceiptsCommand {
     Tail(TailArgs),
     /// Every receipt, oldest first
     Export(ExportArgs),
+    /// Recompute the whole log and hold it against its head and every signed checkpoint
+    Verify(VerifyArgs),
+    /// The log's head as a signed checkpoint
+    Head(HeadArgs),
+    /// Prove that a receipt is in the log, or that the log only grew since a checkpoint
+    Prove(ProveArgs),
+    /// Check a proof; needs no project, no store and no network
+    VerifyProof(VerifyProofArgs),
+    /// Replace the key that signs checkpoints, with a receipt that names both
+    RotateKey(RotateKeyArgs),
 }
 
 #[derive(Debug, Subcommand)]

@@ -39,6 +39,8 @@ pub(crate) struct Config {
     #[serde(default)]
     pub(crate) trust: TrustConfig,
     #[serde(default)]
+    pub(crate) receipts: ReceiptsConfig,
+    #[serde(default)]
     pub(crate) connectors: BTreeMap<ConnectorName, ConnectorConfig>,
     #[serde(default)]
     pub(crate) operators: BTreeMap<OperatorName, OperatorConfig>,
@@ -169,6 +171,24 @@ impl TryFrom<String> for Lease {
         }
         Ok(Self(lease))
     }
+}
+
+/// `[receipts]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReceiptsConfig {
+    #[serde(default)]
+    pub(crate) checkpoint: CheckpointConfig,
+}
+
+/// `[receipts.checkpoint]`: where a signed checkpoint goes besides the project's folder.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CheckpointConfig {
+    /// A file that always holds the newest.
+    pub(crate) file: Option<PathBuf>,
+    /// A program that gets each on its standard input.
+    pub(crate) command: Option<Vec<String>>,
 }
 
 /// `[trust]`

@@ -17,6 +17,8 @@ pub(crate) enum Exit {
     Refused,
     /// An action failed or is in doubt.
     Failed,
+    /// The log of receipts, or a proof, does not hold.
+    Unsound,
 }
 
 impl Exit {
@@ -45,7 +47,8 @@ impl Exit {
             Self::Refused => 1,
             Self::Failed => 2,
             Self::CouldNotRun => 3,
-            Self::Usage => 4,
+            Self::Unsound => 4,
+            Self::Usage => 5,
         }
     }
 
@@ -56,6 +59,7 @@ impl Exit {
             Self::Usage => 2,
             Self::Refused => 3,
             Self::Failed => 4,
+            Self::Unsound => 5,
         }
     }
 }
@@ -78,8 +82,9 @@ mod tests {
             Exit::Usage,
             Exit::Refused,
             Exit::Failed,
+            Exit::Unsound,
         ];
-        assert_eq!(codes.map(Exit::code), [0, 1, 2, 3, 4]);
+        assert_eq!(codes.map(Exit::code), [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]

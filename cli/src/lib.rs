@@ -24,6 +24,7 @@ pub use operators_kernel::{
     ReceiptOutcome, Ruling, RunContext, RunError, Seams, Secret, SecretError, SecretStore,
     Settings, StoreError, TenantId, Timestamp, Tool, ToolContract, ToolMode, ToolName,
     ToolRegistry, TrustDecision, TrustPolicy, TrustQuestion, WAITERS_MAX, forecast, json, life,
+    log,
 };
 pub use operators_policies::{
     Check, Explanation, Expression, ExpressionError, Finding, Judgement, Layers, LimitBy,

@@ -8,6 +8,7 @@ mod exit;
 mod filter;
 mod interrupts;
 mod locate;
+mod notary;
 mod notice;
 mod notify;
 mod output;

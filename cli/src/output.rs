@@ -306,6 +306,39 @@ impl Drop for Live {
     }
 }
 
+/// How far something long has come, on a terminal.
+#[derive(Debug)]
+pub(crate) struct Bar(Option<ProgressBar>);
+
+impl Bar {
+    pub(crate) fn start() -> Self {
+        if !io::stderr().is_terminal() {
+            return Self(None);
+        }
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} {eta}")
+        {
+            bar.set_style(style);
+        }
+        Self(Some(bar))
+    }
+
+    pub(crate) fn show(&self, done: u64, of: u64) {
+        if let Some(bar) = &self.0 {
+            bar.set_length(of);
+            bar.set_position(done);
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 /// A word of a shell command, quoted if it has to be.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);

@@ -9,6 +9,7 @@ use crate::clock::Timestamp;
 use crate::durable::{StoreError, StoreTime};
 use crate::key::{EntityKey, IdempotencyKey, OperatorName, TenantId, ToolName};
 use crate::life::{EntityRecord, KeyRecord, NoteKind, NoteName};
+use crate::log::Log;
 use crate::receipt::{Receipt, ReceiptOutcome};
 
 /// The most receipts one page holds; a reader asks again from its cursor.
@@ -139,6 +140,9 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         tenant: &TenantId,
         kind: NoteKind,
     ) -> Result<Vec<(String, String)>, StoreError>;
+
+    /// The tamper-evident log that its receipts are kept in.
+    fn log(&self) -> &dyn Log;
 
     /// Looks the whole store over, for `doctor`: every problem found, in words.
     async fn check(&self) -> Result<Vec<String>, StoreError>;

@@ -23,6 +23,7 @@ mod keyless;
 mod lease;
 mod ledger;
 pub mod life;
+pub mod log;
 mod namespace;
 mod proposed;
 mod receipt;

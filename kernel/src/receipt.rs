@@ -31,6 +31,8 @@ pub enum ReceiptKind {
     Approve,
     /// A person said no to it.
     Veto,
+    /// The key that signs checkpoints was replaced.
+    SigningKey,
     /// A person has seen an alert.
     Acknowledge,
 }

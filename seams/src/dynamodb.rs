@@ -5,6 +5,7 @@
 //! ordered without a lock that all wait for (`trail`, `pages`). Every call that writes runs in a task
 //! of its own, so a caller who leaves stops nothing half-way.
 
+mod audit;
 mod burial;
 mod connect;
 mod entity_item;
@@ -13,6 +14,7 @@ mod item;
 mod keep;
 mod key_item;
 mod ledger;
+mod log;
 mod notes;
 mod observer;
 mod pages;

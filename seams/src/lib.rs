@@ -25,9 +25,14 @@ pub use postgres::PgStore;
 pub use sqlite::SqliteStore;
 pub use system_clock::SystemClock;
 
-/// A fresh key for a tenant's hashes, from the system's randomness.
-fn random_key() -> Result<operators_kernel::RedactionKey, String> {
+/// Thirty-two bytes that nobody can guess, from the system's randomness: the seed of a key.
+pub fn random_seed() -> Result<[u8; 32], String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| format!("no randomness to be had: {error}"))?;
-    Ok(operators_kernel::RedactionKey::new(bytes))
+    Ok(bytes)
+}
+
+/// A fresh key for a tenant's hashes.
+fn random_key() -> Result<operators_kernel::RedactionKey, String> {
+    random_seed().map(operators_kernel::RedactionKey::new)
 }

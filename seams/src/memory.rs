@@ -3,6 +3,8 @@
 //! Held to the same rules as every other store, surviving a restart excepted. Several executors of
 //! one process may share it.
 
+mod log;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,6 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use operators_kernel::life::{KeyRecord, NoteKind, NoteName, Phase};
+use operators_kernel::log::Log;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Clock, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey,
     Forget, ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt,
@@ -37,6 +40,7 @@ struct Records {
     // Shared: a growing list of them moves pointers, not receipts.
     receipts: HashMap<TenantId, Vec<Arc<LedgerEntry>>>,
     receipts_by_id: HashMap<String, Arc<LedgerEntry>>,
+    logs: HashMap<TenantId, log::Appended>,
     redaction_keys: HashMap<TenantId, RedactionKey>,
     sessions_opened: u64,
     receipts_written: u64,
@@ -49,6 +53,7 @@ impl MemoryStore {
             page: Page::whole(),
             receipts: HashMap::new(),
             receipts_by_id: HashMap::new(),
+            logs: HashMap::new(),
             redaction_keys: HashMap::new(),
             sessions_opened: 0,
             receipts_written: 0,
@@ -367,6 +372,10 @@ impl Ledger for MemoryStore {
             found.sort();
             Ok(found)
         })
+    }
+
+    fn log(&self) -> &dyn Log {
+        self
     }
 
     async fn check(&self) -> Result<Vec<String>, StoreError> {

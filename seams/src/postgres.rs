@@ -10,6 +10,7 @@ mod bells;
 mod claims;
 mod ledger;
 mod lines;
+mod log;
 mod open;
 mod pages;
 mod pieces;

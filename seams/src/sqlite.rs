@@ -6,6 +6,7 @@
 
 mod alive;
 mod ledger;
+mod log;
 mod open;
 mod proposals;
 mod records;

@@ -269,8 +269,9 @@ async fn a_receipt_can_be_neither_changed_nor_deleted() {
     }
     for (sequence, receipt_id) in [("sequence", "'rc_x'"), ("sequence + 9", "receipt_id")] {
         let replace = format!(
-            "INSERT OR REPLACE INTO receipt SELECT {sequence}, {receipt_id}, tenant, \
-             idempotency_key, settled_at, '{{}}' FROM receipt"
+            "INSERT OR REPLACE INTO receipt (sequence, receipt_id, tenant, idempotency_key, \
+             settled_at, body) SELECT {sequence}, {receipt_id}, tenant, idempotency_key, \
+             settled_at, '{{}}' FROM receipt"
         );
         assert_eq!(by_hand.execute(&replace, []).expect("ignored"), 0);
     }

@@ -11,6 +11,7 @@ pub mod doubts;
 pub mod keys;
 pub mod late;
 pub mod limits;
+pub mod log;
 pub mod pauses;
 pub mod receipts;
 pub mod restart;
@@ -162,6 +163,14 @@ macro_rules! conformance {
                     a_page_is_never_longer_than_its_bound,
                     every_filter_finds_its_receipts,
                     every_proposal_leaves_one_receipt,
+                }
+                log {
+                    every_receipt_is_in_the_log,
+                    what_is_in_the_log_stays_in_its_place,
+                    a_tenants_log_is_its_own,
+                    keys_and_receipts_agree,
+                    writers_at_once_leave_one_sound_log,
+                    another_handle_goes_on_with_the_log,
                 }
                 restart {
                     burned_keys_survive_a_restart,

@@ -162,7 +162,7 @@ fn installed() -> Result<PathBuf, String> {
 #[derive(Debug)]
 pub struct DynamoBench {
     endpoint: Option<&'static str>,
-    store: OnceCell<DynamoStore>,
+    store: OnceCell<(String, DynamoStore)>,
 }
 
 impl DynamoBench {
@@ -172,6 +172,20 @@ impl DynamoBench {
             endpoint: endpoint(),
             store: OnceCell::new(),
         }
+    }
+
+    /// Its address.
+    pub async fn url(&self) -> &str {
+        &self.made().await.0
+    }
+
+    async fn made(&self) -> &(String, DynamoStore) {
+        let made = self.store.get_or_init(|| async {
+            let url = fresh_table(self.endpoint.expect("a server")).await;
+            let store = DynamoStore::connect(&url).await.expect("connects");
+            (url, store)
+        });
+        made.await
     }
 }
 
@@ -184,11 +198,7 @@ impl Bench for DynamoBench {
     }
 
     async fn open(&self) -> Arc<dyn DurableExec> {
-        let store = self.store.get_or_init(|| async {
-            let url = fresh_table(self.endpoint.expect("a server")).await;
-            DynamoStore::connect(&url).await.expect("connects")
-        });
-        Arc::new(store.await.clone())
+        Arc::new(self.made().await.1.clone())
     }
 
     fn unit(&self) -> Duration {

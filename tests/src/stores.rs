@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
+use operators_kernel::log::Log;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Clock, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey,
     Forget, ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, Receipt, ReceiptFilter,
@@ -314,6 +315,10 @@ impl Ledger for AskedTwice {
         kind: NoteKind,
     ) -> Result<Vec<(String, String)>, StoreError> {
         self.0.notes(tenant, kind).await
+    }
+
+    fn log(&self) -> &dyn Log {
+        self.0.log()
     }
 
     async fn check(&self) -> Result<Vec<String>, StoreError> {

@@ -3,11 +3,14 @@
 mod cursor;
 mod export;
 mod list;
+mod prove;
+mod rotate_key;
 mod show;
 mod story;
 mod tail;
 mod trail;
 mod tree;
+mod verify;
 
 use std::path::Path;
 
@@ -20,9 +23,12 @@ use crate::output::JsonLines;
 
 pub(crate) use export::ExportArgs;
 pub(crate) use list::ListArgs;
+pub(crate) use prove::{ProveArgs, VerifyProofArgs};
+pub(crate) use rotate_key::RotateKeyArgs;
 pub(crate) use show::{Block, table};
 pub(crate) use story::ShowArgs;
 pub(crate) use tail::TailArgs;
+pub(crate) use verify::{HeadArgs, VerifyArgs};
 
 pub(crate) async fn run(command: ReceiptsCommand, project: Option<&Path>) -> Result<Exit> {
     match command {
@@ -30,6 +36,11 @@ pub(crate) async fn run(command: ReceiptsCommand, project: Option<&Path>) -> Res
         ReceiptsCommand::Show(args) => story::run(args, project).await,
         ReceiptsCommand::Tail(args) => tail::run(args, project).await,
         ReceiptsCommand::Export(args) => export::run(args, project).await,
+        ReceiptsCommand::Verify(args) => verify::verify(&args, project).await,
+        ReceiptsCommand::Head(args) => verify::head(&args, project).await,
+        ReceiptsCommand::Prove(args) => prove::prove(&args, project).await,
+        ReceiptsCommand::VerifyProof(args) => prove::verify_proof(&args),
+        ReceiptsCommand::RotateKey(args) => rotate_key::run(args, project).await,
     }
 }
 

@@ -6,6 +6,7 @@
 mod ending;
 mod execute;
 mod hints;
+mod seal;
 mod show;
 mod stubs;
 
@@ -65,6 +66,7 @@ pub(crate) async fn run(args: &RunArgs, project: Option<&Path>) -> Result<Exit> 
     let store = compose::store(&project, &parts.clock).await?;
     let started = parts.clock.monotonic();
     let settings = compose::settings(&project);
+    let notary = seal::begin(&project, &tenant, &store).await?;
     let grace = notify::grace(&project);
     let mut deliveries = Deliveries::new(channels, Arc::clone(&store), grace);
     let seams = parts.seams(store);
@@ -79,7 +81,7 @@ pub(crate) async fn run(args: &RunArgs, project: Option<&Path>) -> Result<Exit> 
     let spent = parts.clock.monotonic().saturating_sub(started);
     let exit = tell(args, &project, &parts, &jobs, &executed, spent);
     deliveries.finish().await;
-    Ok(exit)
+    Ok(exit.worst(seal::end(notary.as_ref()).await))
 }
 
 /// Where an operator's plan comes from.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::TimeToLiveStatus;
 use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
+use operators_kernel::log::Log;
 use operators_kernel::{
     Cursor, EntityKey, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt,
     ReceiptFilter, StoreError, StoreTime, TenantId,
@@ -91,6 +92,10 @@ impl Ledger for DynamoStore {
         kind: NoteKind,
     ) -> Result<Vec<(String, String)>, StoreError> {
         self.shared.notes(tenant, kind).await
+    }
+
+    fn log(&self) -> &dyn Log {
+        self
     }
 
     async fn check(&self) -> Result<Vec<String>, StoreError> {
@@ -250,7 +255,7 @@ impl Shared {
         wanted.iter().map(entry).collect()
     }
 
-    async fn pages(
+    pub(super) async fn pages(
         &self,
         tenant: &TenantId,
         from: u64,

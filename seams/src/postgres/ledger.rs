@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
+use operators_kernel::log::Log;
 use operators_kernel::{
     Cursor, EntityKey, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt,
     ReceiptFilter, StoreError, StoreTime, TenantId,
@@ -240,6 +241,10 @@ impl Ledger for PgStore {
         let tenant = tenant.clone();
         self.owned(|lines| async move { notes(&lines, &tenant, kind, None).await })
             .await
+    }
+
+    fn log(&self) -> &dyn Log {
+        self
     }
 
     async fn check(&self) -> Result<Vec<String>, StoreError> {

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use async_trait::async_trait;
 use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
+use operators_kernel::log::Log;
 use operators_kernel::{
     Cursor, EntityKey, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt,
     ReceiptFilter, StoreError, StoreTime, TenantId,
@@ -33,7 +34,7 @@ const RECEIPTS: &str = "SELECT sequence, body FROM receipt WHERE tenant = ?1 \
 
 impl SqliteStore {
     /// Looks at the file on a thread that may block, in one snapshot.
-    async fn look<T: Send + 'static>(
+    pub(super) async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Connection) -> Result<T, RowError> + Send + 'static,
     ) -> Result<T, StoreError> {
@@ -167,6 +168,10 @@ impl Ledger for SqliteStore {
             Ok(found.collect::<rusqlite::Result<_>>()?)
         })
         .await
+    }
+
+    fn log(&self) -> &dyn Log {
+        self
     }
 
     async fn check(&self) -> Result<Vec<String>, StoreError> {

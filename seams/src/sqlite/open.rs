@@ -8,6 +8,8 @@ use std::time::Duration;
 use nix::sys::statfs::{self, FsType};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::log::backfill;
+
 /// `oprs`: marks the file as ours, so that another program's database is never touched.
 const APPLICATION_ID: i64 = 0x6f70_7273;
 
@@ -19,7 +21,12 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0001_first.sql"),
     include_str!("../../migrations/sqlite/0002_askers.sql"),
     include_str!("../../migrations/sqlite/0003_notes.sql"),
+    include_str!("../../migrations/sqlite/0004_log.sql"),
+    include_str!("../../migrations/sqlite/0005_log_sealed.sql"),
 ];
+
+/// The schema from which on every receipt has a place in a log.
+const LOG_SCHEMA: usize = 4;
 
 /// How long to wait for another process's transaction: they take milliseconds, so this means that
 /// one is stuck.
@@ -215,6 +222,9 @@ fn migrate(connection: &mut Connection) -> Result<(), String> {
         transaction
             .execute_batch(script)
             .map_err(|error| format!("migration {}: {}", number + 1, in_words(error)))?;
+        if number + 1 == LOG_SCHEMA {
+            backfill(&transaction).map_err(in_words)?;
+        }
         transaction
             .pragma_update(
                 None,

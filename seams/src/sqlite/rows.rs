@@ -13,6 +13,7 @@ use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, Params};
 
 use super::alive::SignsOfLife;
+use super::log::Logs;
 use super::proposals::Proposals;
 use super::records::{
     KEY_COLUMNS, RowError, find_entity, find_key, find_note, from_json, key_from_row, meaning,
@@ -35,8 +36,9 @@ const PUT_ENTITY: &str = "INSERT INTO entity (tenant, entity_key, fence, holder,
     landing_until) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
     ON CONFLICT (tenant, entity_key) DO UPDATE SET fence = ?3, holder = ?4, revision = ?5, \
     doubt = ?6, landing_until = ?7";
-const APPEND: &str = "INSERT INTO receipt (receipt_id, tenant, idempotency_key, settled_at, body) \
-    VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (receipt_id) DO NOTHING";
+const APPEND: &str = "INSERT INTO receipt (receipt_id, tenant, idempotency_key, settled_at, body, \
+    position, leaf, link) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) \
+    ON CONFLICT (receipt_id) DO NOTHING";
 const FIRST_WAITER: &str = "SELECT ticket, session_id, asker FROM waiter \
     WHERE tenant = ?1 AND entity_key = ?2 ORDER BY ticket LIMIT 1";
 
@@ -50,6 +52,7 @@ pub(super) struct Rows<'a> {
     known_session: Cell<Option<SessionId>>,
     /// Whether anybody waits for anything, once looked at: nearly always nobody does.
     has_waiters: Cell<Option<bool>>,
+    logs: Logs,
 }
 
 impl<'a> Rows<'a> {
@@ -65,7 +68,13 @@ impl<'a> Rows<'a> {
             now: store_time(connection)?,
             known_session: Cell::new(None),
             has_waiters: Cell::new(None),
+            logs: Logs::default(),
         })
+    }
+
+    /// The heads of the logs that have grown, once for the whole transaction.
+    pub(super) fn write_logs(&self) -> rusqlite::Result<()> {
+        self.logs.write(self.connection)
     }
 
     fn execute(&self, statement: &str, params: impl Params) -> Result<(), RowError> {
@@ -223,16 +232,22 @@ impl Book for Rows<'_> {
 
     fn append(&mut self, receipt: Receipt) -> Result<(), RowError> {
         let body = json::canonical(&receipt).map_err(|e| meaning("a receipt", &e.to_string()))?;
-        self.execute(
-            APPEND,
-            (
-                &receipt.receipt_id,
-                receipt.tenant_id.as_str(),
-                receipt.idempotency_key.as_str(),
-                receipt.settled_at.to_string(),
-                body,
-            ),
-        )
+        let tenant = &receipt.tenant_id;
+        let place = self.logs.place(self.connection, tenant, &body)?;
+        let written = self.connection.prepare_cached(APPEND)?.execute((
+            &receipt.receipt_id,
+            tenant.as_str(),
+            receipt.idempotency_key.as_str(),
+            receipt.settled_at.to_string(),
+            body,
+            place.position,
+            place.leaf.as_bytes(),
+            place.link.as_bytes(),
+        ))?;
+        if written > 0 {
+            self.logs.grow(tenant, &place);
+        }
+        Ok(())
     }
 
     fn receipt(

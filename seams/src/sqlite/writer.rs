@@ -242,6 +242,9 @@ impl Desk {
             }
             pending.push(done);
         }
+        if matches!(outcome, Batch::Clean) {
+            rows.write_logs()?;
+        }
         Ok(outcome)
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
+use operators_kernel::log::Log;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
     ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, Receipt, ReceiptFilter,
@@ -381,6 +382,10 @@ impl Ledger for FaultyExec {
         kind: NoteKind,
     ) -> Result<Vec<(String, String)>, StoreError> {
         self.with(Op::Look, self.inner.notes(tenant, kind)).await
+    }
+
+    fn log(&self) -> &dyn Log {
+        self.inner.log()
     }
 
     async fn check(&self) -> Result<Vec<String>, StoreError> {

@@ -144,7 +144,7 @@ impl Story {
                 .original_receipt_id
                 .as_ref()
                 .is_some_and(|original| cited.contains(original)),
-            ReceiptKind::Pause | ReceiptKind::Resume => true,
+            ReceiptKind::Pause | ReceiptKind::Resume | ReceiptKind::SigningKey => true,
         };
         if !is_ours {
             return;
@@ -179,7 +179,8 @@ async fn generation(trail: &Trail, receipt: &Receipt) -> Result<u32> {
         ReceiptKind::Proposal
         | ReceiptKind::Correction
         | ReceiptKind::Pause
-        | ReceiptKind::Resume => None,
+        | ReceiptKind::Resume
+        | ReceiptKind::SigningKey => None,
     };
     let Some(cited) = cited else {
         return Ok(receipt.generation);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
+use operators_kernel::log::Log;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
     ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, Receipt, ReceiptFilter,
@@ -222,6 +223,10 @@ impl Ledger for CrashingExec {
         kind: NoteKind,
     ) -> Result<Vec<(String, String)>, StoreError> {
         self.inner.notes(tenant, kind).await
+    }
+
+    fn log(&self) -> &dyn Log {
+        self.inner.log()
     }
 
     async fn check(&self) -> Result<Vec<String>, StoreError> {

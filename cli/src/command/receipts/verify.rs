@@ -1,0 +1,189 @@
+//! `operators receipts verify` and `head`: is the log what it was, and what is it now?
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use clap::Args as ArgsOf;
+use operators_kernel::log::{
+    Audit, Checkpoint, Fault, Findings, PublicKey, SignedCheckpoint, inspect,
+};
+use operators_kernel::{DurableExec, TenantId};
+use serde_json::json;
+
+use crate::args::Whose;
+use crate::compose;
+use crate::exit::Exit;
+use crate::notary::Notary;
+use crate::output::{self, Bar, data, note, shown};
+use crate::project::{Project, read_text};
+
+/// Far beyond a checkpoint with every witness's signature.
+const CHECKPOINT_BYTES_MAX: usize = 1 << 20;
+
+/// A log, and whoever signs it.
+pub(super) struct Signed {
+    pub(super) tenant: TenantId,
+    pub(super) store: Arc<dyn DurableExec>,
+    pub(super) notary: Notary,
+}
+
+impl Signed {
+    pub(super) async fn open(project: Option<&Path>, whose: &Whose) -> Result<Self> {
+        let project = Project::open(project)?;
+        let tenant = project.tenant(whose)?;
+        let store = compose::store_to_read(&project, &compose::clock()).await?;
+        Ok(Self {
+            notary: Notary::of(&project, &tenant, Arc::clone(&store)),
+            tenant,
+            store,
+        })
+    }
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct VerifyArgs {
+    /// A checkpoint that was kept elsewhere; may be given more than once
+    #[arg(long, value_name = "CHECKPOINT")]
+    head: Vec<PathBuf>,
+    /// Trust this key alone [default: those in `.operators/signing.pub`]
+    #[arg(long, value_name = "PUB", value_parser = |text: &str| text.parse::<PublicKey>())]
+    key: Option<PublicKey>,
+    /// Hold the burned keys against the receipts, both ways
+    #[arg(long)]
+    against_store: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    whose: Whose,
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct HeadArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    whose: Whose,
+}
+
+pub(super) async fn verify(asked: &VerifyArgs, project: Option<&Path>) -> Result<Exit> {
+    let signed = &Signed::open(project, &asked.whose).await?;
+    let checkpoints = match checkpoints(signed, asked)? {
+        Ok(checkpoints) => checkpoints,
+        Err(fault) => return tell(signed, asked, None, &[fault]),
+    };
+    let audit = Audit {
+        checkpoints,
+        is_against_store: asked.against_store,
+    };
+    let bar = Bar::start();
+    let log = signed.store.log();
+    let mut progress = |done, of| bar.show(done, of);
+    let found = inspect(log, &signed.tenant, audit, &mut progress).await?;
+    drop(bar);
+    tell(signed, asked, Some(&found), &found.faults)
+}
+
+/// The checkpoints that the log must agree with: those of the project and those that were given.
+fn checkpoints(signed: &Signed, asked: &VerifyArgs) -> Result<Result<Vec<Checkpoint>, Fault>> {
+    let mut history = signed.notary.history()?;
+    let known = signed.notary.keyring.public_keys()?;
+    let trusted = match &asked.key {
+        Some(key) => {
+            // Those of an earlier key are for whoever trusts that one.
+            history.retain(|one| one.is_signed_by(key));
+            vec![*key]
+        }
+        None => known,
+    };
+    for file in &asked.head {
+        history.push(read_checkpoint(file)?);
+    }
+    Ok(Notary::believed(history, &trusted).map_err(Fault::from))
+}
+
+pub(super) fn read_checkpoint(file: &Path) -> Result<SignedCheckpoint> {
+    let text = read_text(file, CHECKPOINT_BYTES_MAX)?;
+    text.parse()
+        .map_err(|problem| anyhow!("`{}` is no checkpoint: {problem}", shown(&file.display())))
+}
+
+fn tell(
+    signed: &Signed,
+    asked: &VerifyArgs,
+    found: Option<&Findings>,
+    faults: &[Fault],
+) -> Result<Exit> {
+    let exit = if faults.is_empty() {
+        Exit::Ok
+    } else {
+        Exit::Unsound
+    };
+    if asked.json {
+        let told = json!({
+            "tenant": signed.tenant.as_str(),
+            "sound": faults.is_empty(),
+            "size": found.map(|found| found.size),
+            "root": found.map(|found| found.root),
+            "checkpoints": found.map(|found| found.checkpoints),
+            "keys": found.and_then(|found| found.keys),
+            "faults": faults.iter().map(Fault::to_string).collect::<Vec<_>>(),
+        });
+        output::json(&told, true)?;
+        return Ok(exit);
+    }
+    for fault in faults {
+        output::error(&anyhow!("{}", shown(fault)));
+    }
+    let Some(found) = found.filter(|_| faults.is_empty()) else {
+        return Ok(exit);
+    };
+    let tenant = shown(&signed.tenant);
+    data(&format!(
+        "sound: {} receipts of tenant `{tenant}`",
+        found.size
+    ))?;
+    data(&format!("root: {}", found.root))?;
+    data(&format!(
+        "signed checkpoints that agree: {}",
+        found.checkpoints
+    ))?;
+    if let Some(keys) = found.keys {
+        data(&format!("burned keys that agree: {keys}"))?;
+    }
+    if found.is_behind {
+        note("some receipts are not in the log yet: a transaction that wrote them is open");
+    }
+    if found.checkpoints == 0 {
+        note("nothing was signed here yet, so an older copy of the store would look the same");
+    }
+    if found.keys.is_none() {
+        note("burned keys were not compared; `--against-store` does that");
+    }
+    Ok(exit)
+}
+
+pub(super) async fn head(args: &HeadArgs, project: Option<&Path>) -> Result<Exit> {
+    let signed = Signed::open(project, &args.whose).await?;
+    let checkpoint = signed.notary.sign().await?;
+    if !args.json {
+        data(checkpoint.to_string().trim_end())?;
+        return Ok(Exit::Ok);
+    }
+    let key = signed.notary.keyring.signing_key()?.public();
+    let log = &checkpoint.checkpoint;
+    output::json(
+        &json!({
+            "tenant": signed.tenant.as_str(),
+            "size": log.size,
+            "root": log.root,
+            "checkpoint": checkpoint.to_string(),
+            "key": key.to_string(),
+            "note_key": key.note_key(&log.origin),
+        }),
+        true,
+    )?;
+    Ok(Exit::Ok)
+}

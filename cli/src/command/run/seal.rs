@@ -1,0 +1,54 @@
+//! What a run owes the log of receipts: it begins on a store that holds all that was signed, and
+//! ends with everything in the log and signed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use operators_kernel::log::LogFault;
+use operators_kernel::{DurableExec, TenantId};
+
+use crate::config::StoreUrl;
+use crate::exit::Exit;
+use crate::notary::Notary;
+use crate::output::{self, shown, warn};
+use crate::project::Project;
+
+/// How long the end of a run waits for the log to be signed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Refuses a store that forgot something. What is forgotten with the process is never signed.
+pub(super) async fn begin(
+    project: &Project,
+    tenant: &TenantId,
+    store: &Arc<dyn DurableExec>,
+) -> Result<Option<Notary>> {
+    if project.config.store.url == StoreUrl::Memory {
+        return Ok(None);
+    }
+    let notary = Notary::of(project, tenant, Arc::clone(store));
+    notary.check().await?;
+    Ok(Some(notary))
+}
+
+/// Puts what was written into the log and signs it. What happened has happened: that it could not be
+/// signed is said, and the next run does it.
+pub(super) async fn end(notary: Option<&Notary>) -> Exit {
+    let Some(notary) = notary else {
+        return Exit::Ok;
+    };
+    let error = match tokio::time::timeout(PATIENCE, notary.sign()).await {
+        Ok(Ok(_)) => return Exit::Ok,
+        Ok(Err(error)) => error,
+        Err(_) => anyhow!("no end after {} s", PATIENCE.as_secs()),
+    };
+    if error.is::<LogFault>() {
+        output::error(&error.context("the log of receipts does not hold; nothing was signed"));
+        return Exit::Unsound;
+    }
+    warn(&format!(
+        "the log of receipts was not signed: {}; the next run does it",
+        shown(&format!("{error:#}"))
+    ));
+    Exit::Ok
+}

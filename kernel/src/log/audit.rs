@@ -1,0 +1,210 @@
+//! The judgement over a log: every entry in its order, then the head, then the checkpoints.
+//!
+//! Owns what is checked and which fault comes first. It reads nothing itself: entries are given to
+//! it, a page at a time, so a log of any length takes the same memory.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+use super::LogEntry;
+use super::burns::Burns;
+use super::checkpoint::{Checkpoint, origin_of};
+use super::fault::LogFault;
+use super::tree::{Frontier, LogHash};
+use crate::key::TenantId;
+use crate::receipt::{ReceiptKind, ReceiptOutcome};
+
+/// What an audit looks at in a receipt.
+#[derive(Debug, Deserialize)]
+pub(super) struct Seen<'a> {
+    #[serde(borrow)]
+    pub(super) receipt_id: Cow<'a, str>,
+    #[serde(borrow)]
+    tenant_id: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) idempotency_key: Cow<'a, str>,
+    pub(super) kind: ReceiptKind,
+    pub(super) outcome: Option<ReceiptOutcome>,
+    pub(super) fence: Option<u64>,
+    pub(super) generation: u32,
+}
+
+/// Goes through one tenant's log.
+#[derive(Debug)]
+pub struct Auditor {
+    tenant: TenantId,
+    frontier: Frontier,
+    /// Those that are still ahead, the smallest last.
+    checkpoints: Vec<Checkpoint>,
+    checked: u64,
+    /// How many receipts a checkpoint vouches for, and the id of the first after them.
+    vouched: u64,
+    first_unvouched: Option<String>,
+    last: Option<String>,
+    burns: Option<Burns>,
+}
+
+impl Auditor {
+    /// Begins with the first receipt. Every checkpoint must agree with the log; their signatures are
+    /// the caller's to check. `burns` asks for what the receipts say about keys.
+    pub fn new(
+        tenant: &TenantId,
+        checkpoints: Vec<Checkpoint>,
+        burns: Option<Burns>,
+    ) -> Result<Self, LogFault> {
+        Self::resume(tenant, Frontier::default(), checkpoints, burns)
+    }
+
+    /// Goes on behind what was found sound before.
+    pub(super) fn resume(
+        tenant: &TenantId,
+        edge: Frontier,
+        mut checkpoints: Vec<Checkpoint>,
+        burns: Option<Burns>,
+    ) -> Result<Self, LogFault> {
+        let expected = origin_of(tenant);
+        if let Some(other) = checkpoints.iter().find(|one| one.origin != expected) {
+            return Err(LogFault::OtherLog {
+                origin: other.origin.clone(),
+                expected,
+            });
+        }
+        checkpoints.retain(|one| one.size >= edge.size());
+        checkpoints.sort_by_key(|one| std::cmp::Reverse(one.size));
+        let mut auditor = Self {
+            tenant: tenant.clone(),
+            vouched: edge.size(),
+            frontier: edge,
+            checkpoints,
+            checked: 0,
+            first_unvouched: None,
+            last: None,
+            burns,
+        };
+        auditor.check_checkpoints()?;
+        Ok(auditor)
+    }
+
+    /// Looks at the next entry.
+    pub fn entry(&mut self, entry: &LogEntry) -> Result<(), LogFault> {
+        let expected = self.frontier.size();
+        let number = expected.saturating_add(1);
+        let id = || entry.receipt_id.clone();
+        if entry.position > expected {
+            return Err(LogFault::Gone {
+                number,
+                receipt_id: Some(id()),
+            });
+        }
+        if entry.position < expected {
+            return Err(LogFault::Moved {
+                number,
+                belongs: entry.position.saturating_add(1),
+                receipt_id: id(),
+            });
+        }
+        let Some(body) = &entry.body else {
+            let receipt_id = Some(id());
+            return Err(LogFault::Gone { number, receipt_id });
+        };
+        self.text(entry, body, number)?;
+        let leaf = LogHash::of_leaf(body.as_bytes());
+        if leaf != entry.leaf {
+            let receipt_id = id();
+            return Err(LogFault::Changed { number, receipt_id });
+        }
+        if self.frontier.push(leaf) != entry.link {
+            let receipt_id = id();
+            return Err(LogFault::Unlinked { number, receipt_id });
+        }
+        self.first_unvouched.get_or_insert_with(id);
+        self.last = Some(id());
+        self.check_checkpoints()
+    }
+
+    /// Whether the text is this tenant's and of this id.
+    fn text(&mut self, entry: &LogEntry, body: &str, number: u64) -> Result<(), LogFault> {
+        let receipt_id = || entry.receipt_id.clone();
+        let seen: Seen<'_> = serde_json::from_str(body).map_err(|error| LogFault::Unreadable {
+            number,
+            receipt_id: receipt_id(),
+            problem: error.to_string(),
+        })?;
+        if seen.tenant_id != self.tenant.as_str() {
+            return Err(LogFault::Foreign {
+                number,
+                receipt_id: receipt_id(),
+                tenant: seen.tenant_id.into_owned(),
+            });
+        }
+        if seen.receipt_id != entry.receipt_id {
+            return Err(LogFault::Swapped {
+                number,
+                receipt_id: receipt_id(),
+                says: seen.receipt_id.into_owned(),
+            });
+        }
+        if let Some(burns) = &mut self.burns {
+            burns.receipt(&seen, entry.position);
+        }
+        Ok(())
+    }
+
+    fn check_checkpoints(&mut self) -> Result<(), LogFault> {
+        let size = self.frontier.size();
+        while let Some(checkpoint) = self.checkpoints.pop_if(|next| next.size == size) {
+            if checkpoint.root != self.frontier.root() {
+                return Err(LogFault::CheckpointDiffers {
+                    size,
+                    first: self.vouched.saturating_add(1).min(size),
+                    receipt_id: self.first_unvouched.clone().unwrap_or_default(),
+                });
+            }
+            self.checked += 1;
+            self.vouched = size;
+            self.first_unvouched = None;
+        }
+        Ok(())
+    }
+
+    /// The right edge of what was looked at.
+    pub fn frontier(&self) -> &Frontier {
+        &self.frontier
+    }
+
+    /// How many checkpoints agree so far.
+    pub fn checkpoints(&self) -> u64 {
+        self.checked
+    }
+
+    /// What the receipts say about keys, if that was asked for.
+    pub fn burns(&mut self) -> Option<&mut Burns> {
+        self.burns.as_mut()
+    }
+
+    /// After the last entry: is that all the head is about, and all that was signed?
+    pub fn finish(&self, head: &Frontier) -> Result<(), LogFault> {
+        let found = self.frontier.size();
+        if let Some(checkpoint) = self.checkpoints.last() {
+            let size = checkpoint.size;
+            return Err(LogFault::RolledBack { found, size });
+        }
+        if head.size() > found {
+            let head = head.size();
+            return Err(LogFault::CutOff { found, head });
+        }
+        let receipt_id = self.last.clone().unwrap_or_default();
+        let number = found;
+        if head.size() < found {
+            return Err(LogFault::BehindHead { number, receipt_id });
+        }
+        if head.link() != self.frontier.link() {
+            return Err(LogFault::Rewritten { number, receipt_id });
+        }
+        if *head != self.frontier {
+            return Err(LogFault::HeadChanged { number });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+//! An audit of a store: reads its log from the first receipt to the last and judges all of it.
+//!
+//! Owns the order of reading, which must not take what others write meanwhile for a fault.
+
+use thiserror::Error;
+
+use super::audit::Auditor;
+use super::burns::{BurnFault, Burns};
+use super::checkpoint::Checkpoint;
+use super::fault::LogFault;
+use super::tree::{Frontier, LogHash};
+use super::{LOG_PAGE_MAX, Log};
+use crate::durable::StoreError;
+use crate::key::{IdempotencyKey, TenantId};
+use crate::receipt::Receipt;
+
+/// The most faults that are told; whoever finds so many looks at the store itself.
+const FAULTS_MAX: usize = 20;
+
+/// How often keys are compared again because others wrote meanwhile.
+const ROUNDS_MAX: u32 = 5;
+
+/// What is to be audited.
+#[derive(Debug, Clone, Default)]
+pub struct Audit {
+    /// Checkpoints that the log must agree with; their signatures were checked.
+    pub checkpoints: Vec<Checkpoint>,
+    /// Whether the burned keys are held against the receipts.
+    pub is_against_store: bool,
+}
+
+/// What an audit found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Findings {
+    /// How many receipts were looked at.
+    pub size: u64,
+    /// Their root.
+    pub root: LogHash,
+    /// How many checkpoints agree with it.
+    pub checkpoints: u64,
+    /// How many burned keys were compared; `None` if that was not asked for.
+    pub keys: Option<usize>,
+    /// Some receipts are not in the log yet: a transaction is open that has written them.
+    pub is_behind: bool,
+    /// What is wrong, the first receipt first. Empty means that everything is sound.
+    pub faults: Vec<Fault>,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The log itself.
+    #[error(transparent)]
+    Log(#[from] LogFault),
+    /// A receipt that is in no log.
+    #[error("receipt `{0}` is in the store and not in the log: it was put in")]
+    Stray(String),
+    /// Keys and receipts disagree.
+    #[error(transparent)]
+    Burn(#[from] BurnFault),
+}
+
+/// Audits one tenant's log; `progress` hears how many receipts were looked at, and of how many.
+pub async fn inspect(
+    log: &dyn Log,
+    tenant: &TenantId,
+    audit: Audit,
+    progress: &mut (dyn FnMut(u64, u64) + Send),
+) -> Result<Findings, StoreError> {
+    let sequenced = log.sequence(tenant).await?;
+    let burns = audit.is_against_store.then(Burns::default);
+    let mut findings = Findings {
+        size: 0,
+        root: LogHash::of_nothing(),
+        checkpoints: 0,
+        keys: None,
+        is_behind: sequenced.is_behind,
+        faults: Vec::new(),
+    };
+    let mut auditor = match Auditor::new(tenant, audit.checkpoints, burns) {
+        Ok(auditor) => auditor,
+        Err(fault) => {
+            findings.faults.push(fault.into());
+            return Ok(findings);
+        }
+    };
+    let read = whole(log, tenant, &mut auditor, &sequenced.head, progress).await?;
+    findings.size = auditor.frontier().size();
+    findings.root = auditor.frontier().root();
+    findings.checkpoints = auditor.checkpoints();
+    if let Err(fault) = read {
+        findings.faults.push(fault.into());
+        return Ok(findings);
+    }
+    let strays = log.strays(tenant).await?;
+    let strays = strays.into_iter().take(FAULTS_MAX).map(Fault::Stray);
+    findings.faults.extend(strays);
+    if audit.is_against_store {
+        compare(log, tenant, &mut auditor, &mut findings).await?;
+    }
+    Ok(findings)
+}
+
+/// Goes on from the edge of what is known to be sound: the log's edge now, made of every receipt
+/// since, so that whoever signs it signs nothing that it was only told. It must agree with every
+/// checkpoint that is not behind the edge.
+pub async fn follow(
+    log: &dyn Log,
+    tenant: &TenantId,
+    edge: Frontier,
+    checkpoints: Vec<Checkpoint>,
+) -> Result<Result<Frontier, LogFault>, StoreError> {
+    let known = edge.size();
+    let head = log.sequence(tenant).await?.head;
+    if head.size() < known {
+        return Ok(Err(LogFault::RolledBack {
+            found: head.size(),
+            size: known,
+        }));
+    }
+    let mut auditor = match Auditor::resume(tenant, edge, checkpoints, None) {
+        Ok(auditor) => auditor,
+        Err(fault) => return Ok(Err(fault)),
+    };
+    let sound = whole(log, tenant, &mut auditor, &head, &mut |_, _| {}).await?;
+    Ok(sound.map(|()| auditor.frontier().clone()))
+}
+
+/// Every entry that the head is about, and that there is no other.
+async fn whole(
+    log: &dyn Log,
+    tenant: &TenantId,
+    auditor: &mut Auditor,
+    head: &Frontier,
+    progress: &mut (dyn FnMut(u64, u64) + Send),
+) -> Result<Result<(), LogFault>, StoreError> {
+    if let Err(fault) = extend(log, tenant, auditor, head.size(), progress).await? {
+        return Ok(Err(fault));
+    }
+    if let Err(fault) = auditor.finish(head) {
+        return Ok(Err(fault));
+    }
+    // Whatever stands behind the head was appended since, and then the head has moved.
+    let behind = log.log_entries(tenant, head.size(), LOG_PAGE_MAX).await?;
+    let size = log.head(tenant).await?.size();
+    let behind = behind.into_iter().find(|entry| entry.position >= size);
+    Ok(behind.map_or(Ok(()), |entry| {
+        Err(LogFault::BehindHead {
+            number: entry.position.saturating_add(1),
+            receipt_id: entry.receipt_id,
+        })
+    }))
+}
+
+async fn extend(
+    log: &dyn Log,
+    tenant: &TenantId,
+    auditor: &mut Auditor,
+    size: u64,
+    progress: &mut (dyn FnMut(u64, u64) + Send),
+) -> Result<Result<(), LogFault>, StoreError> {
+    while auditor.frontier().size() < size {
+        let from = auditor.frontier().size();
+        let page = log.log_entries(tenant, from, LOG_PAGE_MAX).await?;
+        if page.is_empty() {
+            break;
+        }
+        for entry in page.iter().take_while(|entry| entry.position < size) {
+            if let Err(fault) = auditor.entry(entry) {
+                return Ok(Err(fault));
+            }
+        }
+        if auditor.frontier().size() == from {
+            // What follows stands behind the head, and so the entry looked for is gone.
+            break;
+        }
+        progress(auditor.frontier().size(), size);
+    }
+    Ok(Ok(()))
+}
+
+/// Holds keys and receipts against each other, again while others write.
+async fn compare(
+    log: &dyn Log,
+    tenant: &TenantId,
+    auditor: &mut Auditor,
+    findings: &mut Findings,
+) -> Result<(), StoreError> {
+    let mut compared = Vec::new();
+    for _ in 0..ROUNDS_MAX {
+        compared = compare_once(log, tenant, auditor, findings).await?;
+        let size = log.sequence(tenant).await?.head.size();
+        if compared.is_empty() || size == auditor.frontier().size() {
+            break;
+        }
+        if let Err(fault) = extend(log, tenant, auditor, size, &mut |_, _| {}).await? {
+            findings.faults.push(fault.into());
+            return Ok(());
+        }
+    }
+    findings.faults.extend(compared);
+    Ok(())
+}
+
+async fn compare_once(
+    log: &dyn Log,
+    tenant: &TenantId,
+    auditor: &mut Auditor,
+    findings: &mut Findings,
+) -> Result<Vec<Fault>, StoreError> {
+    let mut faults = Vec::new();
+    let Some(burns) = auditor.burns() else {
+        return Ok(faults);
+    };
+    burns.begin();
+    let mut count: usize = 0;
+    let mut after = None;
+    loop {
+        let page = log.burned(tenant, after.as_deref()).await?;
+        count = count.saturating_add(page.keys.len());
+        let wrong = page.keys.iter().filter_map(|key| burns.burned(key).err());
+        let room = FAULTS_MAX.saturating_sub(faults.len());
+        faults.extend(wrong.take(room).map(Fault::from));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    findings.keys = Some(count);
+    let room = FAULTS_MAX.saturating_sub(faults.len());
+    for position in burns.missing().into_iter().take(room) {
+        let found = log.log_entries(tenant, position, 1).await?;
+        let named = found.first().and_then(|entry| {
+            let receipt: Receipt = serde_json::from_str(entry.body.as_deref()?).ok()?;
+            Some((receipt.idempotency_key, receipt.receipt_id))
+        });
+        let (key, receipt_id): (IdempotencyKey, String) = match named {
+            Some(named) => named,
+            None => continue,
+        };
+        faults.push(BurnFault::NoBurn { key, receipt_id }.into());
+    }
+    Ok(faults)
+}

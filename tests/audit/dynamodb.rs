@@ -1,0 +1,193 @@
+//! The hands of somebody with every right to the table.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::AttributeValue;
+use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use operators_kernel::Receipt;
+use operators_kernel::log::{Frontier, LogEntry};
+use operators_tests::dynamodb::DynamoBench;
+
+use crate::hands::{Forged, Hands, OTHER, text_of};
+
+type Item = HashMap<String, AttributeValue>;
+
+struct Admin {
+    client: Client,
+    table: String,
+    older: Mutex<Vec<Item>>,
+}
+
+fn text(text: &str) -> AttributeValue {
+    AttributeValue::S(text.to_owned())
+}
+
+fn name(item: &Item) -> &str {
+    item["pk"].as_s().expect("a name")
+}
+
+impl Admin {
+    async fn of(bench: &DynamoBench) -> Self {
+        let url = bench.url().await;
+        let (table, options) = url.split_once('?').expect("options");
+        let endpoint = options.split("endpoint=").nth(1).expect("an endpoint");
+        let http = aws_smithy_http_client::Builder::new()
+            .tls_provider(Provider::Rustls(CryptoMode::Ring))
+            .build_https();
+        let config = Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .http_client(http)
+            .region(Region::new("eu-central-1"))
+            .endpoint_url(endpoint)
+            .credentials_provider(Credentials::new("admin", "admin", None, None, "made up"))
+            .build();
+        Self {
+            client: Client::from_conf(config),
+            table: table.trim_start_matches("dynamodb:").to_owned(),
+            older: Mutex::new(Vec::new()),
+        }
+    }
+
+    async fn all(&self) -> Vec<Item> {
+        let scanned = self.client.scan().table_name(&self.table).send().await;
+        let scanned = scanned.expect("scans");
+        assert!(scanned.last_evaluated_key.is_none(), "a small table");
+        scanned.items.unwrap_or_default()
+    }
+
+    async fn put(&self, item: Item) {
+        let put = self.client.put_item().table_name(&self.table);
+        put.set_item(Some(item)).send().await.expect("puts");
+    }
+
+    async fn remove(&self, item: &Item) {
+        let delete = self.client.delete_item().table_name(&self.table);
+        let delete = delete
+            .key("pk", item["pk"].clone())
+            .key("sk", item["sk"].clone());
+        delete.send().await.expect("deletes");
+    }
+
+    async fn find(&self, kind: &str, ending: &str) -> Item {
+        let all = self.all().await;
+        let found = all.into_iter().find(|item| {
+            name(item).starts_with(&format!("{kind}|")) && name(item).ends_with(ending)
+        });
+        found.unwrap_or_else(|| panic!("no {kind} {ending}"))
+    }
+}
+
+#[async_trait]
+impl Hands for Admin {
+    async fn set_body(&self, receipt_id: &str, body: &str) {
+        let mut item = self.find("receipt", receipt_id).await;
+        item.insert("body".to_owned(), text(body));
+        self.put(item).await;
+    }
+
+    async fn delete(&self, receipt_id: &str) {
+        self.remove(&self.find("receipt", receipt_id).await).await;
+    }
+
+    async fn cut_off(&self, entries: &[LogEntry]) {
+        let mut page = self.find("log", "acme").await;
+        for entry in entries {
+            self.delete(&entry.receipt_id).await;
+        }
+        let kept = usize::try_from(entries[0].position).expect("small");
+        let ids = page["ids"].as_l().expect("ids")[..kept].to_vec();
+        page.insert("ids".to_owned(), AttributeValue::L(ids));
+        let hashes = page["hashes"].as_b().expect("hashes").as_ref()[..kept * 64].to_vec();
+        page.insert("hashes".to_owned(), AttributeValue::B(Blob::new(hashes)));
+        self.put(page).await;
+    }
+
+    async fn rewrite(&self, forged: &Forged) {
+        self.set_body(&forged.receipt_id, &forged.body).await;
+        let mut page = self.find("log", "acme").await;
+        let mut hashes = page["hashes"].as_b().expect("hashes").as_ref().to_vec();
+        let start = usize::try_from(forged.position).expect("small") * 64;
+        hashes[start..start + 32].copy_from_slice(forged.leaf.as_bytes());
+        hashes[start + 32..start + 64].copy_from_slice(forged.link.as_bytes());
+        page.insert("hashes".to_owned(), AttributeValue::B(Blob::new(hashes)));
+        self.put(page).await;
+    }
+
+    async fn set_head(&self, head: &Frontier) {
+        let mut item = self.find("loghead", "acme").await;
+        let frontier = AttributeValue::B(Blob::new(head.to_bytes()));
+        item.insert("frontier".to_owned(), frontier);
+        self.put(item).await;
+    }
+
+    async fn delete_everything(&self) {
+        for item in self.all().await {
+            let kind = name(&item).split('|').next().unwrap_or_default();
+            if ["receipt", "log", "loghead", "pages", "lane"].contains(&kind) {
+                self.remove(&item).await;
+            }
+        }
+    }
+
+    async fn delete_key(&self, key: &str) {
+        self.remove(&self.find("key", &format!(":{key}")).await)
+            .await;
+    }
+
+    async fn insert(&self, receipt: &Receipt) {
+        let (tenant, id) = (receipt.tenant_id.as_str(), &receipt.receipt_id);
+        let name = format!("receipt|{}:{tenant}|{}:{id}", tenant.len(), id.len());
+        self.put(HashMap::from([
+            ("pk".to_owned(), text(&name)),
+            ("sk".to_owned(), text("-")),
+            ("body".to_owned(), text(&text_of(receipt))),
+            ("lane".to_owned(), AttributeValue::N("0".to_owned())),
+            ("number".to_owned(), AttributeValue::N("1".to_owned())),
+        ]))
+        .await;
+    }
+
+    async fn swap_tenants(&self) {
+        let all = self.all().await;
+        let kinds = ["receipt|", "log|", "loghead|", "pages|", "lane|"];
+        let ours = |item: &&Item| kinds.iter().any(|kind| name(item).starts_with(kind));
+        let mut swapped = Vec::new();
+        for item in all.iter().filter(ours) {
+            let (acme, other) = ("|4:acme".to_owned(), format!("|4:{OTHER}"));
+            let renamed = if name(item).contains(&acme) {
+                name(item).replace(&acme, &other)
+            } else {
+                name(item).replace(&other, &acme)
+            };
+            self.remove(item).await;
+            let mut item = item.clone();
+            item.insert("pk".to_owned(), text(&renamed));
+            swapped.push(item);
+        }
+        for item in swapped {
+            self.put(item).await;
+        }
+    }
+
+    async fn copy(&self) {
+        let all = self.all().await;
+        *self.older.lock().expect("one thread") = all;
+    }
+
+    async fn restore(&self) {
+        for item in self.all().await {
+            self.remove(&item).await;
+        }
+        let older = std::mem::take(&mut *self.older.lock().expect("one thread"));
+        for item in older {
+            self.put(item).await;
+        }
+    }
+}
+
+crate::tamperings!(DynamoBench::fresh(), Admin::of);

@@ -1,0 +1,6 @@
+//! The log of receipts against people who can write to the database.
+
+mod dynamodb;
+mod hands;
+mod postgres;
+mod sqlite;
