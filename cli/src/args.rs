@@ -16,7 +16,7 @@ use crate::command::receipts::{
 use crate::filter::{FilterArgs, Moment};
 
 pub(crate) use connectors::{
-    ConnectorsCommand, ConnectorsListArgs, ConnectorsTestArgs, ImportCommand,
+    ConnectorsAcceptArgs, ConnectorsCommand, ConnectorsListArgs, ConnectorsTestArgs, ImportCommand,
 };
 
 const AFTER_HELP: &str = "\

@@ -11,7 +11,7 @@ pub use async_trait::async_trait;
 pub use operators_connectors::{
     BodyEncoding, BodySource, ConditionConfig, ConnectorConfig, ConnectorKind, EffectWord,
     EnvSecrets, HeaderText, ModeWord, OutputForm, ProbeConfig, Registry, RegistryError, Statuses,
-    ToolConfig,
+    ToolConfig, ToolErrorWord,
 };
 pub use operators_kernel::{
     ARGS_BYTES_MAX, ActionResult, ArgsSchema, BLOCKED_BY_TRUST_POLICY, Call, Clock, Connector,

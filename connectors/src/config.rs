@@ -57,13 +57,23 @@ pub struct ConnectorConfig {
     /// `file`: the file to append to, relative to the project.
     #[serde(default)]
     pub path: Option<String>,
-    /// `command`: the folder programs run in, relative to the project. Default: the project.
+    /// `mcp`: the server, if it is a program of ours: its name and arguments.
+    #[serde(default)]
+    pub argv: Option<Vec<String>>,
+    /// `mcp`: the server's address, if it is behind one. `sql`: `sqlite:PATH`, `postgres://…` or
+    /// `secret:NAME`.
+    #[serde(default)]
+    pub url: Option<HeaderText>,
+    /// `mcp`: whether a server's word that a tool only reads is believed. Default no.
+    #[serde(default)]
+    pub trust_read_hints: Option<bool>,
+    /// `command`, `mcp`: the folder programs run in, relative to the project. Default: the project.
     #[serde(default)]
     pub dir: Option<String>,
-    /// `command`: the variables that programs inherit, and no others. Default `["PATH"]`.
+    /// `command`, `mcp`: the variables that programs inherit, and no others. Default `["PATH"]`.
     #[serde(default)]
     pub env: Option<Vec<String>>,
-    /// `command`: variables with a value of their own, or `secret:NAME`.
+    /// `command`, `mcp`: variables with a value of their own, or `secret:NAME`.
     #[serde(default)]
     pub variables: BTreeMap<String, HeaderText>,
     /// The tools, by name.
@@ -86,6 +96,9 @@ impl ConnectorConfig {
             ca_file: None,
             check: None,
             path: None,
+            argv: None,
+            url: None,
+            trust_read_hints: None,
             dir: None,
             env: None,
             variables: BTreeMap::new(),
@@ -172,6 +185,29 @@ pub struct ToolConfig {
     /// `probeable` only: how to ask whether it happened.
     #[serde(default)]
     pub probe: Option<ProbeConfig>,
+    /// `mcp`: the tool's name at the server. Default: its name here.
+    #[serde(default)]
+    pub remote: Option<String>,
+    /// `mcp`: what a tool's own error says about the effect. Default `unknown`.
+    #[serde(default)]
+    pub tool_error: Option<ToolErrorWord>,
+    /// `sql`: the statement, with `{args.NAME}` where a value is bound.
+    #[serde(default)]
+    pub statement: Option<String>,
+    /// `sql`: how many rows it must change; any other number is rolled back.
+    #[serde(default)]
+    pub expect_rows: Option<u64>,
+}
+
+/// What the error of an MCP tool says about its effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolErrorWord {
+    /// Nothing: it may have been half done.
+    #[default]
+    Unknown,
+    /// That there is none.
+    NotApplied,
 }
 
 /// What a program writes to stdout.
@@ -186,7 +222,7 @@ pub enum OutputForm {
 }
 
 /// The kinds, as messages list them.
-const KINDS: &str = "`http`, `file` and `command`";
+const KINDS: &str = "`http`, `file`, `command`, `mcp` and `sql`";
 
 /// The kinds of system that can be talked to in this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -198,6 +234,10 @@ pub enum ConnectorKind {
     File,
     /// Programs of this machine.
     Command,
+    /// A server of the Model Context Protocol.
+    Mcp,
+    /// A database.
+    Sql,
 }
 
 impl ConnectorKind {
@@ -207,6 +247,8 @@ impl ConnectorKind {
             Self::Http => "http",
             Self::File => "file",
             Self::Command => "command",
+            Self::Mcp => "mcp",
+            Self::Sql => "sql",
         }
     }
 }
@@ -219,9 +261,8 @@ impl TryFrom<String> for ConnectorKind {
             "http" => Ok(Self::Http),
             "file" => Ok(Self::File),
             "command" => Ok(Self::Command),
-            "mcp" | "sql" => Err(format!(
-                "connectors of kind `{word}` are not in this version; there are {KINDS}"
-            )),
+            "mcp" => Ok(Self::Mcp),
+            "sql" => Ok(Self::Sql),
             _ => Err(format!(
                 "unknown connector kind `{}`; there are {KINDS}",
                 word.escape_debug()

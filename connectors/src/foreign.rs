@@ -3,7 +3,7 @@
 //! Owns one table per level of the configuration; a field that stands where its kind does not know
 //! it is refused by name, so that nobody relies on a word that does nothing.
 
-use crate::config::ConnectorKind::{self, Command, File, Http};
+use crate::config::ConnectorKind::{self, Command, File, Http, Mcp, Sql};
 use crate::config::{ConnectorConfig, ProbeConfig, ToolConfig};
 use crate::registry::{Place, RegistryError};
 
@@ -28,17 +28,24 @@ fn of_connector(config: &ConnectorConfig) -> Vec<Field> {
         ("base_url", &[Http], config.base_url.is_some()),
         (
             "allow_private_addresses",
-            &[Http],
+            &[Http, Mcp],
             config.allow_private_addresses.is_some(),
         ),
-        ("headers", &[Http], !config.headers.is_empty()),
+        ("headers", &[Http, Mcp], !config.headers.is_empty()),
         ("auth", &[Http], config.auth.is_some()),
         ("ca_file", &[Http], config.ca_file.is_some()),
         ("check", &[Http], config.check.is_some()),
         ("path", &[File], config.path.is_some()),
-        ("dir", &[Command], config.dir.is_some()),
-        ("env", &[Command], config.env.is_some()),
-        ("variables", &[Command], !config.variables.is_empty()),
+        ("argv", &[Mcp], config.argv.is_some()),
+        ("url", &[Mcp, Sql], config.url.is_some()),
+        (
+            "trust_read_hints",
+            &[Mcp],
+            config.trust_read_hints.is_some(),
+        ),
+        ("dir", &[Command, Mcp], config.dir.is_some()),
+        ("env", &[Command, Mcp], config.env.is_some()),
+        ("variables", &[Command, Mcp], !config.variables.is_empty()),
     ]
 }
 
@@ -56,10 +63,18 @@ fn of_tool(tool: &ToolConfig) -> Vec<Field> {
         ("not_applied_if", &[Http], tool.not_applied_if.is_some()),
         ("already_applied", &[Http], tool.already_applied.is_some()),
         ("result", &[Http], tool.result.is_some()),
-        ("effect_id", &[Http, Command], tool.effect_id.is_some()),
-        ("probe", &[Http, Command], tool.probe.is_some()),
+        (
+            "effect_id",
+            &[Http, Command, Mcp, Sql],
+            tool.effect_id.is_some(),
+        ),
+        ("probe", &[Http, Command, Sql], tool.probe.is_some()),
         ("argv", &[Command], tool.argv.is_some()),
         ("output", &[Command], tool.output.is_some()),
+        ("remote", &[Mcp], tool.remote.is_some()),
+        ("tool_error", &[Mcp], tool.tool_error.is_some()),
+        ("statement", &[Sql], tool.statement.is_some()),
+        ("expect_rows", &[Sql], tool.expect_rows.is_some()),
     ]
 }
 
@@ -72,6 +87,7 @@ fn of_probe(probe: &ProbeConfig) -> Vec<Field> {
         ("result", &[Http], probe.result.is_some()),
         ("effect_id", &[Http], probe.effect_id.is_some()),
         ("argv", &[Command], probe.argv.is_some()),
+        ("statement", &[Sql], probe.statement.is_some()),
         ("applied", &[Command], probe.applied.is_some()),
         ("not_applied", &[Command], probe.not_applied.is_some()),
     ]

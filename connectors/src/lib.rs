@@ -10,11 +10,16 @@ mod file;
 mod foreign;
 mod hidden;
 mod http;
+mod kinds;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod openapi;
 mod registry;
 mod schema;
 mod secrets;
 mod snippet;
+#[cfg(feature = "sql")]
+mod sql;
 mod stub;
 mod template;
 #[cfg(test)]
@@ -23,8 +28,10 @@ mod tests;
 pub use config::{
     AuthConfig, BasicConfig, BodyEncoding, BodySource, ClientAuth, ConditionConfig,
     ConnectorConfig, ConnectorKind, EffectWord, HeaderText, ModeWord, Oauth2Config, OutputForm,
-    ProbeConfig, SigV4Config, Statuses, ToolConfig,
+    ProbeConfig, SigV4Config, Statuses, ToolConfig, ToolErrorWord,
 };
+#[cfg(feature = "mcp")]
+pub use mcp::{Difference, accept_mcp};
 pub use openapi::{ImportSettings, Imported, import_openapi};
 pub use registry::{Registry, RegistryError};
 pub use secrets::EnvSecrets;

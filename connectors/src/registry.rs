@@ -9,18 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use operators_kernel::{
-    ArgsSchema, Connector, ConnectorName, EffectClass, SecretStore, Tool, ToolContract, ToolMode,
-    ToolName, ToolRegistry,
+    ArgsSchema, ConnectorName, EffectClass, SecretStore, Tool, ToolContract, ToolMode, ToolName,
+    ToolRegistry,
 };
 
-use crate::command::CommandConnector;
 use crate::config::{ConnectorConfig, ConnectorKind, EffectWord, ModeWord, ToolConfig};
 use crate::duration::DurationText;
-use crate::file::FileConnector;
 use crate::foreign;
-use crate::http::HttpConnector;
+use crate::kinds;
 use crate::schema::CompiledSchema;
-use crate::stub::StubConnector;
 
 /// The deadline of a call when nothing is said: as long as a person would wait.
 pub(crate) const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
@@ -72,32 +69,8 @@ impl Registry {
         for (name, config) in &configs {
             let place = Place::connector(name);
             foreign::refuse(config, &place)?;
-            let connector: Arc<dyn Connector> = match config.kind {
-                ConnectorKind::Http => Arc::new(HttpConnector::compile(
-                    config,
-                    &place,
-                    base_dir,
-                    Arc::clone(&secrets),
-                )?),
-                ConnectorKind::File => Arc::new(FileConnector::compile(config, &place, base_dir)?),
-                ConnectorKind::Command => Arc::new(CommandConnector::compile(
-                    config,
-                    &place,
-                    base_dir,
-                    Arc::clone(&secrets),
-                )?),
-            };
-            // Compiled all the same: what a rehearsal accepts must work in earnest.
-            let connector = match config.mode {
-                ModeWord::Live => connector,
-                ModeWord::Stub => Arc::new(StubConnector::load(config, &place, base_dir)?),
-            };
-            if config.mode == ModeWord::Live && config.answers.is_some() {
-                return Err(place.refuse(
-                    "answers",
-                    "only a stub answers from a file; set `mode = \"stub\"` or remove it",
-                ));
-            }
+            let config = &kinds::completed(name, config, &place, base_dir)?;
+            let connector = kinds::compile(name, config, &place, base_dir, &secrets)?;
             let mut tools = BTreeMap::new();
             for (tool_name, tool) in &config.tools {
                 let place = place.tool(tool_name);
@@ -152,8 +125,10 @@ impl ToolRegistry for Registry {
 /// The effect class of a tool in words; the default depends on what the kind can promise.
 pub(crate) fn effect_word(config: &ConnectorConfig, tool: &ToolConfig) -> EffectWord {
     tool.effect.unwrap_or(match config.kind {
-        ConnectorKind::Http | ConnectorKind::Command => EffectWord::Opaque,
         ConnectorKind::File => EffectWord::Probeable,
+        ConnectorKind::Http | ConnectorKind::Command | ConnectorKind::Mcp | ConnectorKind::Sql => {
+            EffectWord::Opaque
+        }
     })
 }
 
@@ -200,7 +175,9 @@ fn contract(
     }
     let max_land_default = match config.kind {
         // A killed program's request may be on its way like any other.
-        ConnectorKind::Http | ConnectorKind::Command => MAX_LAND_DEFAULT,
+        ConnectorKind::Http | ConnectorKind::Command | ConnectorKind::Mcp | ConnectorKind::Sql => {
+            MAX_LAND_DEFAULT
+        }
         // A line lands under the file's lock before the deadline, or never.
         ConnectorKind::File => Duration::ZERO,
     };

@@ -94,6 +94,12 @@ impl Template {
         Ok(text)
     }
 
+    /// Its texts and placeholders, in order.
+    #[cfg(feature = "sql")]
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter()
+    }
+
     /// The texts between placeholders.
     pub(crate) fn literals(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {

@@ -104,7 +104,7 @@ fn an_unknown_connector_kind_lists_those_there_are() {
     refused(
         &shop("'http'", "'soap'"),
         "2:8",
-        &["`soap`", "`http` and `file`"],
+        &["`soap`", "`mcp` and `sql`"],
     );
     refused(
         &shop("'http'", "'mcp'"),

@@ -114,7 +114,8 @@ const COMMANDS: &[(&[&str], &[&str])] = &[
         &["alerts", "ack"],
         &["RECEIPT_ID", "--all", "--because", "--as", "$USER"],
     ),
-    (&["connectors"], &["list", "test", "import"]),
+    (&["connectors"], &["list", "test", "accept", "import"]),
+    (&["connectors", "accept"], &["<NAME>", "held"]),
     (
         &["connectors", "list"],
         &["effect class", "--health", "--json"],

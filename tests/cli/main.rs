@@ -21,6 +21,7 @@ mod help;
 mod json_output;
 mod keys;
 mod limits;
+mod mcp;
 mod notify;
 mod paging;
 mod pauses;

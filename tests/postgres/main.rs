@@ -1,6 +1,7 @@
 //! What the Postgres store promises besides the rules that every store keeps.
 
 mod common;
+mod connector;
 mod durable;
 mod faults;
 mod flood;

@@ -13,6 +13,8 @@ pub(crate) enum ConnectorsCommand {
     List(ConnectorsListArgs),
     /// Ask a connector whether it can be used, or make one read; never an effect
     Test(ConnectorsTestArgs),
+    /// Take an MCP server's tools as they are now: new ones, and those held because they changed
+    Accept(ConnectorsAcceptArgs),
     /// Write tool definitions from the description of an API
     #[command(subcommand)]
     Import(ImportCommand),
@@ -41,6 +43,15 @@ pub(crate) struct ConnectorsTestArgs {
     /// The arguments of that read, as a JSON object
     #[arg(long, value_name = "JSON", default_value = "{}", requires = "tool")]
     pub(crate) args: String,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct ConnectorsAcceptArgs {
+    /// The connector
+    #[arg(value_name = "NAME", value_parser = |text: &str| ConnectorName::parse(text))]
+    pub(crate) name: ConnectorName,
     #[command(flatten)]
     pub(crate) whose: Whose,
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing here has an effect: a connector is asked how it is, or a read is made.
 
+mod accept;
 mod import;
 mod list;
 mod test;
@@ -24,6 +25,7 @@ pub(crate) async fn run(command: ConnectorsCommand, project: Option<&Path>) -> R
     match command {
         ConnectorsCommand::List(args) => list::run(&args, &Project::open(project)?).await,
         ConnectorsCommand::Test(args) => test::run(&args, &Project::open(project)?).await,
+        ConnectorsCommand::Accept(args) => accept::run(&args, &Project::open(project)?).await,
         ConnectorsCommand::Import(args) => import::run(&args),
     }
 }

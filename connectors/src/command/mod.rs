@@ -38,6 +38,8 @@ use crate::snippet::snippet;
 use crate::template::lookup;
 
 pub(crate) use environment::Environment;
+#[cfg(feature = "mcp")]
+pub(crate) use process::Group;
 
 /// The longest id taken over from an answer.
 const EFFECT_ID_CHARS_MAX: usize = 256;

@@ -124,10 +124,12 @@ async fn last(mut source: impl AsyncRead + Unpin) -> Result<String, String> {
 }
 
 /// A process group that is killed when this is dropped, unless its leader has been waited for.
-struct Group(Option<Pid>);
+#[derive(Debug)]
+pub(crate) struct Group(Option<Pid>);
 
 impl Group {
-    fn of(child: &Child) -> Self {
+    /// The group that this child leads.
+    pub(crate) fn of(child: &Child) -> Self {
         let id = child.id().and_then(|id| i32::try_from(id).ok());
         Self(id.map(Pid::from_raw))
     }

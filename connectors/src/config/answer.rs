@@ -112,6 +112,9 @@ pub struct ProbeConfig {
     /// `http`: where the vendor's id stands in the probe's answer. Default `/id`.
     #[serde(default)]
     pub effect_id: Option<String>,
+    /// `sql`: the query that finds a row if it happened.
+    #[serde(default)]
+    pub statement: Option<String>,
     /// `command`: the program that looks; it is told what the tool itself was told.
     #[serde(default)]
     pub argv: Option<Vec<String>>,

@@ -4,16 +4,16 @@
 //! the tool's `reading`, `probe` asks afterwards, `check` looks, `auth` lets in, `address` guards what
 //! is dialled.
 
-mod address;
+pub(crate) mod address;
 mod answer;
 mod auth;
 mod body;
 mod check;
-mod client;
+pub(crate) mod client;
 mod condition;
-mod headers;
+pub(crate) mod headers;
 mod outcome;
-mod path;
+pub(crate) mod path;
 mod probe;
 mod reading;
 mod request;

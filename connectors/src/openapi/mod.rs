@@ -5,6 +5,7 @@
 //! been loaded once. `document` reads, `schema` cleans, `operation` decides, this file writes.
 
 mod document;
+mod names;
 mod operation;
 mod schema;
 

@@ -7,9 +7,10 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use operators_kernel::{ConnectorName, NAME_BYTES_MAX, ToolName};
+use operators_kernel::{ConnectorName, ToolName};
 
 use crate::openapi::document::{Document, Found};
+use crate::openapi::names::{argument, escaped, name};
 use crate::openapi::{key, one_line, quoted, schema};
 use crate::schema::CompiledSchema;
 
@@ -28,6 +29,8 @@ pub(crate) struct Operation {
     path: String,
     headers: Vec<(String, String)>,
     has_body: bool,
+    /// The body is a form, not JSON.
+    is_form: bool,
     schema: Option<Value>,
     pub(crate) remarks: Vec<String>,
 }
@@ -64,6 +67,7 @@ impl Operation {
             path: found.path.to_owned(),
             headers: Vec::new(),
             has_body: false,
+            is_form: false,
             schema: None,
             remarks: Vec::new(),
         };
@@ -160,13 +164,19 @@ impl Operation {
             return Ok(());
         }
         let content = body.get("content").and_then(Value::as_object);
-        let is_json = |media: &str| {
-            let media = media.split(';').next().unwrap_or_default().trim();
-            media == "application/json" || media.ends_with("+json")
+        let plain = |media: &str| {
+            let media = media.split(';').next().unwrap_or_default();
+            media.trim().to_owned()
         };
-        let mut media = content.into_iter().flatten();
-        let Some((_, json)) = media.find(|(media, _)| is_json(media)) else {
-            return Err("its body is not JSON".to_owned());
+        let of = |fits: &dyn Fn(&str) -> bool| {
+            let mut media = content.into_iter().flatten();
+            media.find(|(media, _)| fits(&plain(media)))
+        };
+        let json = of(&|media| media == "application/json" || media.ends_with("+json"));
+        let form = || of(&|media| media == "application/x-www-form-urlencoded");
+        self.is_form = json.is_none();
+        let Some((_, json)) = json.or_else(form) else {
+            return Err("its body is neither JSON nor a form".to_owned());
         };
         let cleaned = match json.get("schema") {
             Some(schema) => schema::clean(document, schema)?,
@@ -238,6 +248,9 @@ impl Operation {
         } else if self.has_body && self.method == "DELETE" {
             line("body", "\"args\"");
         }
+        if self.has_body && self.is_form {
+            line("encoding", "\"form\"");
+        }
         let schema = self.schema.as_ref();
         if let Some(Ok(schema)) = schema.map(toml::Value::try_from) {
             line("args_schema", &schema.to_string());
@@ -294,72 +307,4 @@ impl Args {
         }
         whole
     }
-}
-
-/// A tool's name from the operation's, or from method and path; each is given once.
-fn name(found: &Found<'_>, taken: &mut BTreeSet<ToolName>) -> Result<ToolName, String> {
-    let given = found.body.get("operationId").and_then(Value::as_str);
-    let wished = match given {
-        Some(given) => tool_name(given),
-        None => tool_name(&format!("{} {}", found.method.to_lowercase(), found.path)),
-    };
-    let wished = if wished.is_empty() { "tool" } else { &wished };
-    for number in 1..=taken.len() + 1 {
-        let end = if number == 1 {
-            String::new()
-        } else {
-            format!("-{number}")
-        };
-        let room = NAME_BYTES_MAX.saturating_sub(end.len());
-        let start = wished.get(..room).unwrap_or(wished);
-        let name = ToolName::parse(format!("{start}{end}")).map_err(|error| error.to_string())?;
-        if taken.insert(name.clone()) {
-            return Ok(name);
-        }
-    }
-    Err("no name is left for it".to_owned())
-}
-
-/// `getOrderById` is `get_order_by_id`, `orders/get` is `orders.get`.
-fn tool_name(text: &str) -> String {
-    let mut name = String::new();
-    let mut before = '.';
-    for c in text.chars() {
-        let mapped = match c {
-            'a'..='z' | '0'..='9' | '_' | '-' => c,
-            'A'..='Z' => {
-                if before.is_ascii_lowercase() || before.is_ascii_digit() {
-                    name.push('_');
-                }
-                c.to_ascii_lowercase()
-            }
-            '/' | '.' | ' ' | ':' => '.',
-            '{' | '}' => continue,
-            _ => '_',
-        };
-        if !(mapped == '.' && (name.is_empty() || name.ends_with('.'))) {
-            name.push(mapped);
-        }
-        before = c;
-    }
-    name.trim_matches(['.', '_', '-']).to_owned()
-}
-
-/// An argument's name: what a placeholder can spell.
-fn argument(wire: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    let name: String = wire
-        .chars()
-        .map(|c| if plain(c) { c } else { '_' })
-        .collect();
-    name.trim_matches('_').to_owned()
-}
-
-/// A query parameter's name, as it stands in a URL.
-fn escaped(wire: &str) -> String {
-    percent_encoding::utf8_percent_encode(wire, percent_encoding::NON_ALPHANUMERIC)
-        .to_string()
-        .replace("%5F", "_")
-        .replace("%2D", "-")
-        .replace("%2E", ".")
 }

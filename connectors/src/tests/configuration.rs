@@ -134,11 +134,7 @@ fn an_unknown_word_is_refused_at_its_line() {
         (format!("{HTTP}{HOLD}idempotent = true\n"), "…line 6"),
         (
             HTTP.replace("http\"\n", "ftp\"\n"),
-            "…unknown connector kind `ftp`; there are `http`, `file` and `command`",
-        ),
-        (
-            HTTP.replace("http\"\n", "mcp\"\n"),
-            "…connectors of kind `mcp` are not in this version; there are `http`, `file` and `command`",
+            "…unknown connector kind `ftp`; there are `http`, `file`, `command`, `mcp` and `sql`",
         ),
         (HTTP.replace("http\"\n", "ftp\"\n"), "…line 2"),
         (

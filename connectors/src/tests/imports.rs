@@ -78,13 +78,24 @@ fn get_is_a_read_and_everything_else_is_opaque() {
         assert!(toml.contains(wanted), "no `{wanted}` in {toml}");
     }
     assert!(!toml.contains("$ref"), "{toml}");
+    let form = DESK.replace(
+        "application/json; charset=utf-8",
+        "application/x-www-form-urlencoded",
+    );
+    let settings = settings(Some("https://desk.example"));
+    let imported = import_openapi(&form, &settings).expect("imports");
+    assert!(
+        imported.toml.contains("encoding = \"form\""),
+        "{}",
+        imported.toml
+    );
 }
 
 #[test]
 fn what_cannot_be_said_is_left_out_with_a_remark() {
     let remarks = parcels().0.remarks.join("\n");
     for wanted in [
-        "`PUT /parcels/{parcelId}/label` is left out: its body is not JSON",
+        "`PUT /parcels/{parcelId}/label` is left out: its body is neither JSON nor a form",
         "`OPTIONS /parcels/{parcelId}` is left out",
         "`GET /elsewhere` is left out: `other.yaml#/Parameter` is in another document",
         "the optional query parameter `page` is left out",

@@ -12,7 +12,11 @@ mod mappings;
 mod outcomes;
 mod probes;
 mod requests;
+#[cfg(feature = "mcp")]
+mod servers;
 mod signatures;
+#[cfg(feature = "sql")]
+mod statements;
 mod tls;
 mod tokens;
 mod vendor;

@@ -1,0 +1,229 @@
+//! The `sql` connector: a call becomes one statement in one transaction, its values bound.
+//!
+//! `statement` compiles the text and never splices a value into it; `sqlite` and `postgres` run it.
+//!
+//! | what was seen | outcome |
+//! |---|---|
+//! | the transaction committed | `Applied` |
+//! | no connection, any error before the commit, or a number of rows that was not expected (rolled back) | `NotApplied` |
+//! | the database refused the commit | `NotApplied` |
+//! | the connection was lost during the commit, or the deadline passed | `Unknown` |
+
+mod postgres;
+mod sqlite;
+mod statement;
+mod tool;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use operators_kernel::{
+    Call, Connector, ConnectorError, Effect, Health, InvokeOutcome, ProbeOutcome, SecretStore,
+    TenantId, ToolName,
+};
+
+use crate::config::ConnectorConfig;
+use crate::hidden::Hidden;
+use crate::registry::{Place, RegistryError};
+use crate::snippet::snippet;
+use crate::sql::statement::Dialect;
+use crate::sql::tool::{Address, SqlTool};
+use crate::template::lookup;
+
+/// How many rows a statement may answer with; more is a report, not a result.
+const ROWS_MAX: usize = 1_000;
+
+/// The largest answer taken in; results are kept with the key for ever.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+/// Runs statements in one database.
+#[derive(Debug)]
+pub(crate) struct SqlConnector {
+    address: Address,
+    tools: BTreeMap<ToolName, SqlTool>,
+    secrets: Arc<dyn SecretStore>,
+}
+
+/// What is to be run, apart from where.
+pub(crate) struct Work {
+    pub(crate) text: String,
+    pub(crate) values: Vec<Value>,
+    /// Nothing may be written; the database itself holds it to that.
+    pub(crate) reads: bool,
+    /// Whether rows come back.
+    pub(crate) returns: bool,
+    pub(crate) expect_rows: Option<u64>,
+    pub(crate) deadline: std::time::Duration,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) affected: u64,
+    pub(crate) rows: Vec<Value>,
+}
+
+/// Why nothing can be said of it, or that nothing happened.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// Rolled back, refused, or never begun.
+    Nothing(String),
+    /// It may have been committed.
+    Unsure(String),
+}
+
+impl SqlConnector {
+    /// Compiles a connector and its tools; nothing is contacted.
+    pub(crate) fn compile(
+        config: &ConnectorConfig,
+        place: &Place,
+        base_dir: &Path,
+        secrets: Arc<dyn SecretStore>,
+    ) -> Result<Self, RegistryError> {
+        let address = Address::parse(config.url.as_ref(), base_dir)
+            .map_err(|problem| place.refuse("url", problem))?;
+        let dialect = match &address {
+            Address::Sqlite(_) => Dialect::Sqlite,
+            Address::Postgres(_) | Address::Secret(_) => Dialect::Postgres,
+        };
+        let mut tools = BTreeMap::new();
+        for (name, tool) in &config.tools {
+            let compiled = SqlTool::compile(config, tool, dialect, &place.tool(name))?;
+            tools.insert(name.clone(), compiled);
+        }
+        Ok(Self {
+            address,
+            tools,
+            secrets,
+        })
+    }
+
+    async fn run(&self, tenant: &TenantId, work: Work, hidden: &mut Hidden) -> Result<Done, Fault> {
+        match &self.address {
+            Address::Sqlite(path) => sqlite::run(path.clone(), work).await,
+            Address::Postgres(url) => postgres::run(url, &work).await,
+            Address::Secret(name) => {
+                let secret = self.secrets.secret(tenant, name).await;
+                let secret = secret.map_err(|error| Fault::Nothing(error.to_string()))?;
+                hidden.add(secret.reveal());
+                postgres::run(secret.reveal(), &work).await
+            }
+        }
+    }
+
+    fn hidden(tool: &SqlTool, call: &Call) -> Hidden {
+        let mut hidden = Hidden::default();
+        for path in &tool.secret_args {
+            if let Some(value) = lookup(call, path) {
+                hidden.add_value(value);
+            }
+        }
+        hidden
+    }
+}
+
+fn effect(done: Done, tool: &SqlTool, hidden: &Hidden) -> Result<Effect, String> {
+    let result = if tool.reads {
+        Value::Array(done.rows)
+    } else {
+        json!({ "rows_affected": done.affected, "rows": done.rows })
+    };
+    let bytes = serde_json::to_vec(&result).map_err(|error| error.to_string())?;
+    if bytes.len() > ANSWER_BYTES_MAX {
+        return Err(format!(
+            "its answer is larger than {ANSWER_BYTES_MAX} bytes"
+        ));
+    }
+    let result = hidden.blank_value(result);
+    let pointer = tool.effect_id.as_deref().unwrap_or("/rows/0/id");
+    let effect_id = match result.pointer(pointer) {
+        Some(Value::String(id)) => Some(id.clone()),
+        Some(Value::Number(id)) => Some(id.to_string()),
+        _ => None,
+    };
+    Ok(Effect { result, effect_id })
+}
+
+#[async_trait]
+impl Connector for SqlConnector {
+    async fn invoke(&self, call: &Call) -> InvokeOutcome {
+        let not_applied = |message: String| InvokeOutcome::NotApplied(ConnectorError::new(message));
+        let Some(tool) = self.tools.get(&call.tool) else {
+            return not_applied(format!("`{}`: the connector has no such tool", call.tool));
+        };
+        let mut hidden = Self::hidden(tool, call);
+        let work = match tool.statement.work(call, tool.reads, tool.expect_rows) {
+            Ok(work) => work,
+            Err(problem) => return not_applied(format!("`{}` was not run: {problem}", call.tool)),
+        };
+        let ran = self.run(&call.tenant, work, &mut hidden).await;
+        let quoted = |problem: &str| snippet(&hidden.blank(problem));
+        match ran.map(|done| effect(done, tool, &hidden)) {
+            Ok(Ok(effect)) => InvokeOutcome::Applied(effect),
+            Ok(Err(problem)) if tool.reads => not_applied(format!("`{}`: {problem}", call.tool)),
+            Ok(Err(problem)) => InvokeOutcome::Applied(Effect {
+                result: json!({ "left_out": problem }),
+                effect_id: None,
+            }),
+            Err(Fault::Nothing(problem)) => not_applied(format!(
+                "`{}` changed nothing: {}",
+                call.tool,
+                quoted(&problem)
+            )),
+            Err(Fault::Unsure(problem)) if tool.reads => {
+                not_applied(format!("`{}`: {}", call.tool, quoted(&problem)))
+            }
+            Err(Fault::Unsure(problem)) => InvokeOutcome::Unknown(ConnectorError::new(format!(
+                "`{}` may have been committed: {}",
+                call.tool,
+                quoted(&problem)
+            ))),
+        }
+    }
+
+    async fn probe(&self, call: &Call) -> ProbeOutcome {
+        let unknown = |message: String| ProbeOutcome::Unknown(ConnectorError::new(message));
+        let found = self.tools.get(&call.tool);
+        let Some((tool, probe)) = found.and_then(|tool| Some((tool, tool.probe.as_ref()?))) else {
+            return unknown(format!("`{}` has no probe", call.tool));
+        };
+        let mut hidden = Self::hidden(tool, call);
+        let work = match probe.work(call, true, None) {
+            Ok(work) => work,
+            Err(problem) => return unknown(format!("the probe was not run: {problem}")),
+        };
+        match self.run(&call.tenant, work, &mut hidden).await {
+            Ok(done) if done.rows.is_empty() => ProbeOutcome::NotApplied,
+            Ok(done) => match effect(done, tool, &hidden) {
+                Ok(effect) => ProbeOutcome::Applied(effect),
+                Err(problem) => unknown(problem),
+            },
+            Err(Fault::Nothing(problem) | Fault::Unsure(problem)) => {
+                unknown(snippet(&hidden.blank(&problem)))
+            }
+        }
+    }
+
+    /// Opens the database and asks it for the number one.
+    async fn check(&self, tenant: &TenantId) -> Health {
+        let work = Work {
+            text: "SELECT 1 AS one".to_owned(),
+            values: Vec::new(),
+            reads: true,
+            returns: true,
+            expect_rows: None,
+            deadline: crate::registry::TIMEOUT_DEFAULT,
+        };
+        let mut hidden = Hidden::default();
+        match self.run(tenant, work, &mut hidden).await {
+            Ok(_) => Health::Well("the database answers".to_owned()),
+            Err(Fault::Nothing(problem) | Fault::Unsure(problem)) => {
+                Health::Ill(ConnectorError::new(snippet(&hidden.blank(&problem))))
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The sql connector on Postgres: one transaction per call, values bound, nothing half done.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use operators_connectors::{
+    ConnectorConfig, ConnectorKind, EffectWord, EnvSecrets, HeaderText, Registry, ToolConfig,
+};
+use operators_kernel::{
+    Call, ConnectorName, EntityKey, IdempotencyKey, InvokeOutcome, ToolName, ToolRegistry as _,
+};
+use operators_tests::fixtures::{object, tenant};
+use operators_tests::postgres::run;
+use serde_json::{Value, json};
+use sqlx::Row as _;
+
+use crate::common::database;
+
+const TABLES: &str =
+    "CREATE TABLE orders (id TEXT PRIMARY KEY, amount INT, held BOOL, at TIMESTAMPTZ);
+    INSERT INTO orders VALUES ('SO-1', 5, false, NULL), ('SO-2', 6, false, NULL)";
+
+fn registry(url: &str) -> Registry {
+    let tool = |statement: &str, effect: EffectWord, expect_rows: Option<u64>| ToolConfig {
+        statement: Some(statement.to_owned()),
+        effect: Some(effect),
+        expect_rows,
+        ..ToolConfig::default()
+    };
+    let tools = [
+        (
+            "hold",
+            tool(
+                "UPDATE orders SET held = {args.held}, amount = {args.amount}, \
+                 at = {args.at}::timestamptz WHERE id = {args.order} RETURNING id, amount",
+                EffectWord::Opaque,
+                Some(1),
+            ),
+        ),
+        (
+            "get",
+            tool(
+                "SELECT id, amount, held FROM orders ORDER BY id",
+                EffectWord::Read,
+                None,
+            ),
+        ),
+        ("sneaky", tool("DELETE FROM orders", EffectWord::Read, None)),
+        (
+            "slow",
+            tool("SELECT pg_sleep(60)", EffectWord::Opaque, None),
+        ),
+    ];
+    let tools = tools.map(|(name, tool)| (ToolName::parse(name).expect("a name"), tool));
+    let config = ConnectorConfig {
+        url: Some(HeaderText::new(url)),
+        tools: BTreeMap::from(tools),
+        ..ConnectorConfig::new(ConnectorKind::Sql)
+    };
+    let shop = ConnectorName::parse("shop").expect("a name");
+    let built = Registry::build(
+        BTreeMap::from([(shop, config)]),
+        Path::new("/"),
+        Arc::new(EnvSecrets),
+    );
+    built.expect("a configuration")
+}
+
+async fn invoke(url: &str, tool: &str, args: Value) -> InvokeOutcome {
+    let (shop, tool) = (ConnectorName::parse("shop"), ToolName::parse(tool));
+    let call = Call {
+        tenant: tenant(),
+        operator: None,
+        connector: shop.expect("a name"),
+        tool: tool.expect("a name"),
+        args: object(args),
+        entity_key: EntityKey::parse("e").expect("a key"),
+        idempotency_key: IdempotencyKey::parse("k").expect("a key"),
+        downstream_key: "dk".to_owned(),
+        attempt: 1,
+        deadline: Duration::from_secs(5),
+    };
+    let found = registry(url)
+        .tool(&call.connector, &call.tool)
+        .expect("a tool");
+    found.connector.invoke(&call).await
+}
+
+async fn amounts(url: &str) -> Vec<i32> {
+    let rows = run(url, "SELECT amount FROM orders ORDER BY id").await;
+    rows.iter().map(|row| row.get("amount")).collect()
+}
+
+#[tokio::test]
+async fn a_statement_commits_or_changes_nothing() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let url = &database.url();
+    for statement in TABLES.split(';') {
+        run(url, statement).await;
+    }
+    let hold = |order: &str, amount: Value| json!({"order": order, "amount": amount, "held": true, "at": "2026-01-01T00:00:00Z"});
+    match invoke(url, "hold", hold("SO-1", json!(9))).await {
+        InvokeOutcome::Applied(effect) => {
+            let rows = json!([{"id": "SO-1", "amount": 9}]);
+            assert_eq!(effect.result, json!({"rows_affected": 1, "rows": rows}));
+            assert_eq!(effect.effect_id.as_deref(), Some("SO-1"));
+        }
+        other => panic!("{other:?}"),
+    }
+    // A missing argument, and null, fit any type.
+    let empty = json!({"order": "SO-1", "amount": 9, "held": null});
+    let outcome = invoke(url, "hold", empty).await;
+    assert!(matches!(outcome, InvokeOutcome::Applied(_)), "{outcome:?}");
+    invoke(url, "hold", hold("SO-1", json!(9))).await;
+    assert_eq!(amounts(url).await, [9, 6]);
+    let refused = [
+        ("hold", hold("SO-1' OR 'a'='a", json!(1)), "0 rows, but"),
+        ("hold", hold("SO-1", json!("many")), "changed nothing"),
+        ("sneaky", json!({}), "read-only transaction"),
+    ];
+    for (tool, args, wanted) in refused {
+        match invoke(url, tool, args).await {
+            InvokeOutcome::NotApplied(error) => assert!(error.message.contains(wanted), "{error}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(amounts(url).await, [9, 6]);
+    match invoke(url, "get", json!({})).await {
+        InvokeOutcome::Applied(effect) => assert_eq!(
+            effect.result,
+            json!([{"id": "SO-1", "amount": 9, "held": true}, {"id": "SO-2", "amount": 6, "held": false}])
+        ),
+        other => panic!("{other:?}"),
+    }
+    match invoke("postgres://nobody@127.0.0.1:1/none", "get", json!({})).await {
+        InvokeOutcome::NotApplied(_) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A server that is asked to end the session in the middle of a statement: nothing was committed.
+#[tokio::test]
+async fn a_session_that_ends_before_its_commit_changed_nothing() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let url = &database.url();
+    let ended = async {
+        loop {
+            let ends = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = \
+                        current_database() AND query LIKE '%pg_sleep(60)%' AND pid <> pg_backend_pid()";
+            if !run(url, ends).await.is_empty() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let (outcome, ()) = tokio::join!(invoke(url, "slow", json!({})), ended);
+    assert!(
+        matches!(outcome, InvokeOutcome::NotApplied(_)),
+        "{outcome:?}"
+    );
+}
