@@ -95,10 +95,26 @@ impl Arena {
         if self.effect == "file" {
             return orders.with("--file", self.path("effects.jsonl").display());
         }
+        if self.is_local() {
+            return orders
+                .with("--file", self.path("effects.jsonl").display())
+                .with("--effect", &self.effect)
+                .with("--max-land-ms", MAX_LAND_MS);
+        }
         orders
             .with("--sink", self.sink.port())
             .with("--effect", &self.effect)
             .with("--max-land-ms", MAX_LAND_MS)
+    }
+
+    /// Whether effects are lines in a file of this machine, and not requests to the sink.
+    fn is_local(&self) -> bool {
+        matches!(self.effect.as_str(), "file" | "command" | "mcp" | "sql")
+    }
+
+    /// Whether only a person can close a doubt.
+    fn is_opaque(&self) -> bool {
+        self.is_local() && self.effect != "file" || self.effect == "opaque"
     }
 
     /// A victim's orders to run the whole plan.
@@ -169,8 +185,11 @@ impl Arena {
 
     /// What the world saw: the sink's log, or the lines of the file.
     pub fn hits(&self) -> Vec<Hit> {
-        if self.effect != "file" {
+        if !self.is_local() {
             return self.sink.hits();
+        }
+        if self.effect == "sql" {
+            return rows(&self.path("effects.jsonl"));
         }
         let text = std::fs::read_to_string(self.path("effects.jsonl")).unwrap_or_default();
         text.lines().zip(0..).map(hit_of_line).collect()
@@ -218,7 +237,11 @@ impl Arena {
             let start = Instant::now();
             loop {
                 let key = doubt.proposal.idempotency_key.clone();
-                let hits = self.sink.wait_until_idle();
+                let hits = if self.is_local() {
+                    self.hits()
+                } else {
+                    self.sink.wait_until_idle()
+                };
                 let took_effect = hits
                     .iter()
                     .any(|hit| hit.key == key.as_str() && hit.is_effect());
@@ -258,7 +281,7 @@ impl Arena {
         let start = Instant::now();
         loop {
             let orders = self.orders();
-            self.run_whole(&if self.effect == "opaque" {
+            self.run_whole(&if self.is_opaque() {
                 orders
             } else {
                 orders.with("--insist-ms", INSISTS_MS)
@@ -279,11 +302,27 @@ impl Arena {
                 return history;
             }
             assert!(start.elapsed() < MENDED_WITHIN, "{context}: {history:#?}");
-            if self.effect == "opaque" {
+            if self.is_opaque() {
                 self.resolve_by_the_sinks_truth();
             }
         }
     }
+}
+
+/// The effects of the sql connector, which are rows: in the form of the lines of the others.
+fn rows(file: &Path) -> Vec<Hit> {
+    let file = rusqlite::Connection::open(file).expect("the database opens");
+    let mut found = file
+        .prepare("SELECT line FROM effects ORDER BY rowid")
+        .expect("a query");
+    let found = found.query_map([], |row| row.get(0)).expect("rows");
+    let lines: Vec<String> = found.map(|line| line.expect("a text")).collect();
+    lines
+        .iter()
+        .map(String::as_str)
+        .zip(0..)
+        .map(hit_of_line)
+        .collect()
 }
 
 /// A line of the embedded connector's file as a request that came, took effect and left at once.

@@ -13,6 +13,7 @@ mod group_commit;
 mod matrix;
 mod pool;
 mod process;
+mod programs;
 mod random;
 mod store_wire;
 mod storm;

@@ -25,12 +25,21 @@ pub fn registry(options: &Options, wires: &Arc<Wires>) -> Registry {
         (http(options, port), Outside::Sink(port))
     } else {
         let file = options.file.clone().expect("--sink or --file");
-        (file_config(options, &file), Outside::File(file))
+        let config = match options.effect.as_str() {
+            "command" => command(options, &file),
+            "mcp" => mcp(options, &file),
+            "sql" => sql(options, &file),
+            _ => file_config(options, &file),
+        };
+        (config, Outside::File(file))
     };
     let shop = ConnectorName::parse("shop").expect("a valid name");
     let configs = BTreeMap::from([(shop, config)]);
-    let real = Registry::build(configs, Path::new("/"), Arc::new(EnvSecrets))
-        .expect("a valid configuration");
+    // What an MCP server was accepted as is kept beside the effects.
+    let file = options.file.as_ref().map(Path::new);
+    let folder = file.and_then(Path::parent).unwrap_or(Path::new("/"));
+    let real = Registry::build(configs, folder, Arc::new(EnvSecrets));
+    let real = real.expect("a valid configuration");
     Registry::from_tools(real.tools().map(|(connector, name, tool, _)| {
         let mut tool = tool.clone();
         if let (Some(port), "probeable") = (options.sink, options.effect.as_str()) {
@@ -85,6 +94,69 @@ fn file_config(options: &Options, path: &str) -> ConnectorConfig {
     ConnectorConfig {
         path: Some(path.to_owned()),
         ..config(options, ConnectorKind::File, ToolConfig::default())
+    }
+}
+
+/// A program that appends a line like those of the `file` connector, in one write.
+fn command(options: &Options, path: &str) -> ConnectorConfig {
+    const SCRIPT: &str = r#"printf '{"downstream_key":"%s","idempotency_key":"%s","entity_key":"%s","tenant":"acme"}\n' "$2" "$3" "$4" >> "$1"
+echo null
+"#;
+    // In a file: the texts of `argv` are templates, and this one has braces of its own.
+    let script = format!("{path}.sh");
+    std::fs::write(&script, SCRIPT).expect("the script is written");
+    let argv = [
+        "sh",
+        script.as_str(),
+        path,
+        "{action.downstream_key}",
+        "{action.idempotency_key}",
+        "{action.entity_key}",
+    ];
+    let tool = ToolConfig {
+        argv: Some(argv.map(str::to_owned).to_vec()),
+        ..ToolConfig::default()
+    };
+    config(options, ConnectorKind::Command, tool)
+}
+
+/// A server that appends such a line. It is told the order's number, from which the test's plan
+/// makes key and entity, and the downstream key.
+fn mcp(options: &Options, path: &str) -> ConnectorConfig {
+    const SERVER: &str = r#"
+while IFS= read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"method":"initialize"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}}' ;;
+    *'"method":"tools/list"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"tools":[{"name":"orders.hold","inputSchema":{"type":"object"}}]}}' ;;
+    *'"method":"tools/call"'*)
+      n=$(printf '%s' "$line" | sed -n 's/.*"order":\([0-9]*\).*/\1/p')
+      key=$(printf '%s' "$line" | sed -n 's/.*idempotency-key":"\([^"]*\)".*/\1/p')
+      printf '{"downstream_key":"%s","idempotency_key":"key-%s","entity_key":"order-%s","tenant":"acme"}\n' "$key" "$n" "$((n % 2))" >> "$1"
+      echo '{"jsonrpc":"2.0","id":'$id',"result":{"content":[]}}' ;;
+  esac
+done
+"#;
+    let argv = ["sh", "-c", SERVER, "server", path].map(str::to_owned);
+    ConnectorConfig {
+        argv: Some(argv.to_vec()),
+        ..config(options, ConnectorKind::Mcp, ToolConfig::default())
+    }
+}
+
+/// One row per effect, which holds such a line.
+fn sql(options: &Options, path: &str) -> ConnectorConfig {
+    let statement = "INSERT INTO effects SELECT json_object('downstream_key', \
+        {action.downstream_key}, 'idempotency_key', {action.idempotency_key}, 'entity_key', \
+        {action.entity_key}, 'tenant', 'acme')";
+    let tool = ToolConfig {
+        statement: Some(statement.to_owned()),
+        expect_rows: Some(1),
+        ..ToolConfig::default()
+    };
+    ConnectorConfig {
+        url: Some(HeaderText::new(format!("sqlite:{path}"))),
+        ..config(options, ConnectorKind::Sql, tool)
     }
 }
 
