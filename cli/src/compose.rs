@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use operators_connectors::{EnvSecrets, Registry};
+use operators_connectors::{ProjectSecrets, Registry, RegistryError};
 use operators_kernel::{Clock, DurableExec, OperatorName, Seams, Settings};
 use operators_policies::{Layers, Policy, PolicyProblems, Reach, RuleSet, loading};
 use operators_seams::{DynamoStore, MemoryStore, PgStore, SqliteStore, SystemClock};
@@ -117,16 +117,27 @@ pub(crate) async fn store_to_read(
 /// The tools of the project's connectors.
 pub(crate) fn registry(project: &Project) -> Result<Arc<Registry>> {
     let configs = project.config.connectors.clone();
-    let registry = Registry::build(configs, project.dir(), Arc::new(EnvSecrets));
-    Ok(Arc::new(registry.map_err(|error| {
-        let at = locate::in_toml(&project.text, &error.place);
-        refusal(
-            &project.config_file(),
-            &project.text,
-            at,
-            &error.to_string(),
-        )
-    })?))
+    let secrets = Arc::new(secrets(project)?);
+    let registry = Registry::build(configs, project.dir(), secrets);
+    Ok(Arc::new(
+        registry.map_err(|error| misconfigured(project, &error))?,
+    ))
+}
+
+/// Where the project's credentials come from.
+pub(crate) fn secrets(project: &Project) -> Result<ProjectSecrets> {
+    ProjectSecrets::build(&project.config.secrets, project.dir())
+        .map_err(|error| misconfigured(project, &error))
+}
+
+fn misconfigured(project: &Project, error: &RegistryError) -> anyhow::Error {
+    let at = locate::in_toml(&project.text, &error.place);
+    refusal(
+        &project.config_file(),
+        &project.text,
+        at,
+        &error.to_string(),
+    )
 }
 
 /// The project's policies, those of its operators, and the operators' reach.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use operators_connectors::ConnectorConfig;
 use operators_connectors::duration::{self, DurationText};
+use operators_connectors::{ConnectorConfig, SecretConfig};
 use operators_kernel::{ConnectorName, OnAlert, OperatorName, TenantId};
 use operators_policies::Reach;
 use serde::Deserialize;
@@ -40,6 +40,8 @@ pub(crate) struct Config {
     pub(crate) trust: TrustConfig,
     #[serde(default)]
     pub(crate) receipts: ReceiptsConfig,
+    #[serde(default)]
+    pub(crate) secrets: BTreeMap<String, SecretConfig>,
     #[serde(default)]
     pub(crate) connectors: BTreeMap<ConnectorName, ConnectorConfig>,
     #[serde(default)]

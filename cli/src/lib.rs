@@ -9,9 +9,10 @@
 
 pub use async_trait::async_trait;
 pub use operators_connectors::{
-    BodyEncoding, BodySource, ConditionConfig, ConnectorConfig, ConnectorKind, EffectWord,
-    EnvSecrets, HeaderText, ModeWord, OutputForm, ProbeConfig, Registry, RegistryError, Statuses,
-    ToolConfig, ToolErrorWord,
+    AuthConfig, BasicConfig, BodyEncoding, BodySource, ClientAuth, ConditionConfig,
+    ConnectorConfig, ConnectorKind, EffectWord, EnvSecrets, HeaderText, ModeWord, Oauth2Config,
+    OutputForm, ProbeConfig, ProjectSecrets, Registry, RegistryError, SecretConfig, SigV4Config,
+    Statuses, ToolConfig, ToolErrorWord,
 };
 pub use operators_kernel::{
     ARGS_BYTES_MAX, ActionResult, ArgsSchema, BLOCKED_BY_TRUST_POLICY, Call, Clock, Connector,

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use operators_connectors::EnvSecrets;
+use operators_connectors::ProjectSecrets;
 use operators_kernel::json::JsonError;
 use operators_kernel::{EventEnvelope, ExecutionPlan, PLAN_BYTES_MAX};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
@@ -71,6 +71,7 @@ pub(crate) async fn from_command(
     argv: &[String],
     dir: &Path,
     envelope: &EventEnvelope,
+    secrets: &ProjectSecrets,
 ) -> Result<ExecutionPlan> {
     let [program, arguments @ ..] = argv else {
         bail!("`command` is empty");
@@ -85,9 +86,8 @@ pub(crate) async fn from_command(
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     // A planner proposes; the credentials are the connectors' alone.
-    let secrets = EnvSecrets::variable("");
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with(&secrets) {
+        if secrets.is_secret_variable(&name.to_string_lossy()) {
             command.env_remove(name);
         }
     }
@@ -195,8 +195,10 @@ mod tests {
         let clock = SystemClock::new();
         let payload = serde_json::Map::new();
         let envelope = EventEnvelope::new(&clock, tenant, "cli", "operator.run", payload, None);
+        let none = std::collections::BTreeMap::new();
+        let secrets = ProjectSecrets::build(&none, Path::new(".")).expect("no entries");
         let argv = ["sh", "-c", script].map(str::to_owned);
-        from_command(&argv, Path::new("."), &envelope).await
+        from_command(&argv, Path::new("."), &envelope, &secrets).await
     }
 
     #[test]

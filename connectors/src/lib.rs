@@ -34,4 +34,4 @@ pub use config::{
 pub use mcp::{Difference, accept_mcp};
 pub use openapi::{ImportSettings, Imported, import_openapi};
 pub use registry::{Registry, RegistryError};
-pub use secrets::EnvSecrets;
+pub use secrets::{EnvSecrets, ProjectSecrets, SecretConfig};

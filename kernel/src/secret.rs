@@ -3,17 +3,19 @@
 use std::fmt;
 
 use async_trait::async_trait;
+use zeroize::Zeroizing;
 
 use crate::key::TenantId;
 
-/// A credential: it prints as nothing, and is read only on purpose.
+/// A credential: it prints as nothing, is read only on purpose, and is wiped from memory when it
+/// is dropped (what was made of it, a header on its way out, is its maker's business).
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret(Zeroizing<String>);
 
 impl Secret {
     /// Takes a text into hiding.
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self(Zeroizing::new(text.into()))
     }
 
     /// The text itself, for the one call that needs it.
@@ -40,13 +42,21 @@ pub enum SecretError {
         /// Where to put it.
         remedy: String,
     },
+    /// There is something of that name, but it cannot be used.
+    #[error("the secret `{name}` cannot be used: {problem}")]
+    Unusable {
+        /// The name asked for.
+        name: String,
+        /// Why, and what to do; never the secret itself.
+        problem: String,
+    },
 }
 
 impl SecretError {
-    /// Whether asking again may help: a missing secret stays missing until somebody adds it.
+    /// Whether asking again may help: neither changes until somebody does something about it.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Missing { .. } => false,
+            Self::Missing { .. } | Self::Unusable { .. } => false,
         }
     }
 }

@@ -12,6 +12,7 @@ mod approvals;
 mod bad_config;
 mod bad_plans;
 mod connectors;
+mod credentials;
 mod doctor;
 mod doubts;
 mod dry_run;

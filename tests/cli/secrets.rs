@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::{Project, Running, Said, action};
 use crate::vendor::{Answer, Request, Vendor};
 
-const IN_HEADER: &str = "canary-header-7f3a9c";
+pub const IN_HEADER: &str = "canary-header-7f3a9c";
 const MARKED: &str = "canary-marked-51be02";
 const NAMED: &str = "canary-named-c04d88";
 const CANARIES: [&str; 3] = [IN_HEADER, MARKED, NAMED];
@@ -28,7 +28,7 @@ fn project(vendor: &Vendor) -> Project {
     Project::with(&config)
 }
 
-fn secretive(order: &str) -> Value {
+pub fn secretive(order: &str) -> Value {
     let args = json!({
         "order": order,
         "card": {"number": MARKED, "holder": "Ann"},
@@ -45,10 +45,15 @@ fn echo(request: &Request) -> String {
 }
 
 fn propose(project: &Project, plan: &Value, args: &[&str]) -> Said {
+    propose_with(project, plan, args, "OPERATORS_SECRET_SHOP_TOKEN")
+}
+
+/// With the credential in that variable, and the logs at their loudest.
+pub fn propose_with(project: &Project, plan: &Value, args: &[&str], variable: &str) -> Said {
     let args = [&["run", "--once", "--plan", "-"], args].concat();
     let mut command = project.command(&args);
     command
-        .env("OPERATORS_SECRET_SHOP_TOKEN", IN_HEADER)
+        .env(variable, IN_HEADER)
         .env("OPERATORS_LOG", "trace");
     Running::start(&mut command, Some(plan.to_string().as_bytes())).end()
 }
@@ -83,7 +88,7 @@ fn holds_no_secret(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[track_caller]
-fn looks_clean(project: &Project, said: &[Said]) {
+pub fn looks_clean(project: &Project, said: &[Said]) {
     for said in said {
         tells_no_secret(&said.stdout, "stdout");
         tells_no_secret(&said.stderr, "stderr or the logs");

@@ -154,7 +154,10 @@ async fn job(
     );
     let plan = match source {
         Source::File(file) => planner::from_file(&file),
-        Source::Command(argv) => planner::from_command(argv, project.dir(), &event).await,
+        Source::Command(argv) => {
+            let secrets = compose::secrets(project)?;
+            planner::from_command(argv, project.dir(), &event, &secrets).await
+        }
     };
     let plan = match operator {
         Some(name) => plan.with_context(|| format!("nothing was run: operator `{name}`"))?,

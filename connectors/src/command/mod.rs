@@ -13,7 +13,7 @@
 
 mod codes;
 mod environment;
-mod process;
+pub(crate) mod process;
 mod tool;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Credentials from the environment.
 //!
-//! Owns the mapping from a secret's name to a variable. It must not know what a secret is for.
+//! Owns the mapping from a secret's name to a variable.
 
 use async_trait::async_trait;
 
@@ -26,15 +26,19 @@ impl EnvSecrets {
 #[async_trait]
 impl SecretStore for EnvSecrets {
     async fn secret(&self, _tenant: &TenantId, name: &str) -> Result<Secret, SecretError> {
-        let variable = Self::variable(name);
-        match std::env::var(&variable) {
-            Ok(text) if !text.is_empty() => Ok(Secret::new(text)),
-            // What is not Unicode cannot be a header either; the text stays out of the message.
-            Ok(_) | Err(_) => Err(SecretError::Missing {
-                name: name.to_owned(),
-                remedy: format!("set the environment variable `{variable}`"),
-            }),
-        }
+        read(name, &Self::variable(name))
+    }
+}
+
+/// The secret in that variable.
+pub(crate) fn read(name: &str, variable: &str) -> Result<Secret, SecretError> {
+    match std::env::var(variable) {
+        Ok(text) if !text.is_empty() => Ok(Secret::new(text)),
+        // What is not Unicode cannot be a header either; the text stays out of the message.
+        Ok(_) | Err(_) => Err(SecretError::Missing {
+            name: name.to_owned(),
+            remedy: format!("set the environment variable `{variable}`"),
+        }),
     }
 }
 

@@ -24,11 +24,16 @@ pub(crate) fn secret_name(text: &str) -> Result<Option<String>, String> {
         }
         return Ok(None);
     };
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if name.is_empty() || !name.chars().all(allowed) {
+    if !is_name(name) {
         return Err("a secret's name is made of letters, digits, `.`, `_` and `-`".to_owned());
     }
     Ok(Some(name.to_owned()))
+}
+
+/// Whether a text can name a secret.
+pub(crate) fn is_name(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    !name.is_empty() && name.chars().all(allowed)
 }
 
 /// A text that is looked up when it is needed, or stands in the configuration.

@@ -12,6 +12,7 @@ mod mappings;
 mod outcomes;
 mod probes;
 mod requests;
+mod secrets;
 #[cfg(feature = "mcp")]
 mod servers;
 mod signatures;
