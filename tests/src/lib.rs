@@ -5,6 +5,7 @@ pub mod dynamodb;
 pub mod fakes;
 pub mod fixtures;
 pub mod history;
+pub mod kit;
 pub mod mcp;
 pub mod postgres;
 pub mod proxy;

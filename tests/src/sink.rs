@@ -76,6 +76,18 @@ pub enum Then {
     Hang,
     /// Closes the connection without a word.
     Close,
+    /// Resets the connection.
+    Reset,
+    /// Sends half of its answer and closes.
+    Truncate,
+    /// Answers with something that is called JSON and is not.
+    Garble,
+    /// Sends the caller to the log, with a 302.
+    Redirect,
+    /// Sends its answer a byte at a time, for as long as the caller stays.
+    Dribble,
+    /// Sends an answer without an end.
+    Flood,
 }
 
 /// How the sink treats a request, written `before=40,after=10,then=hang,status=422`.
@@ -117,6 +129,12 @@ impl Behaviour {
                         "answer" => Then::Answer,
                         "hang" => Then::Hang,
                         "close" => Then::Close,
+                        "reset" => Then::Reset,
+                        "truncate" => Then::Truncate,
+                        "garble" => Then::Garble,
+                        "redirect" => Then::Redirect,
+                        "dribble" => Then::Dribble,
+                        "flood" => Then::Flood,
                         _ => return None,
                     }
                 }

@@ -7,6 +7,7 @@ mod commands;
 mod configuration;
 mod connections;
 mod files;
+mod guide;
 mod imports;
 mod mappings;
 mod outcomes;

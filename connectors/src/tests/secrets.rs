@@ -74,7 +74,7 @@ async fn a_file_that_holds_no_secret_is_told_apart() {
         missing.contains("the secret `token` cannot be used: the file `"),
         "{missing}"
     );
-    let large = [TEXT.as_bytes(), &[b'x'; 64 * 1024]].concat();
+    let large = [TEXT.as_bytes(), &vec![b'x'; 64 * 1024]].concat();
     for (bytes, problem) in [
         (&b""[..], "holds nothing"),
         (b"\n", "holds nothing"),

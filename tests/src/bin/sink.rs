@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use operators_tests::sink::{self, Behaviour, Hit, Then};
 use serde_json::{Value, json};
@@ -129,6 +129,46 @@ impl Sink {
                 answer(&mut stream, behaviour.status, &result).await
             }
             Then::Close => {
+                self.leave(sequence, None);
+                Ok(())
+            }
+            Then::Reset => {
+                self.leave(sequence, None);
+                stream.set_zero_linger()
+            }
+            Then::Truncate => {
+                self.leave(sequence, None);
+                stream.write_all(&head(200, 90)).await?;
+                stream.write_all(b"{\"effect\":").await?;
+                stream.shutdown().await
+            }
+            Then::Garble => {
+                self.leave(sequence, Some(200));
+                stream.write_all(&head(200, 6)).await?;
+                stream.write_all(b"<html>").await?;
+                stream.shutdown().await
+            }
+            Then::Redirect => {
+                self.leave(sequence, Some(302));
+                let lines = "HTTP/1.1 302 x\r\nlocation: /apply\r\ncontent-length: 0\r\n\r\n";
+                stream.write_all(lines.as_bytes()).await?;
+                stream.shutdown().await
+            }
+            Then::Dribble => {
+                stream.write_all(&head(200, 1_000_000)).await?;
+                let told = async {
+                    while stream.write_all(b" ").await.is_ok() {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                };
+                told.await;
+                self.leave(sequence, None);
+                Ok(())
+            }
+            Then::Flood => {
+                stream.write_all(&head(200, 1 << 40)).await?;
+                let much = vec![b'x'; 64 * 1024];
+                while stream.write_all(&much).await.is_ok() {}
                 self.leave(sequence, None);
                 Ok(())
             }
@@ -269,14 +309,18 @@ async fn read_request(stream: &mut TcpStream) -> std::io::Result<Request> {
     })
 }
 
+/// The head of an answer that promises that many bytes of JSON.
+fn head(status: u16, length: u64) -> Vec<u8> {
+    format!(
+        "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
+         connection: close\r\n\r\n"
+    )
+    .into_bytes()
+}
+
 async fn answer(stream: &mut TcpStream, status: u16, body: &Value) -> std::io::Result<()> {
     let body = body.to_string();
-    let head = format!(
-        "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
-         connection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(&head(status, body.len() as u64)).await?;
     stream.write_all(body.as_bytes()).await?;
     stream.shutdown().await
 }
