@@ -67,6 +67,20 @@ fn a_policy_that_does_not_load_stops_everything_and_says_where() {
         (RULE.replace("version = 1\n", ""), "1:1", "version"),
         ("policy = 'p'\nversion = 1\n".to_owned(), "1:1", "[[rule]]"),
         (RULE.replace("[[rule]]", "[[rule"), "3:", "correct it there"),
+        (String::new(), " the file is empty", "at least one rule"),
+        (format!("{RULE}max_value = nan\n"), "6:13", "not finite"),
+        (format!("{RULE}max_value = '5'\n"), "6:13", "not a number"),
+        (
+            format!("{RULE}tool = 'orders.h\u{43e}ld'\n"),
+            "6:8",
+            "tool `",
+        ),
+        (
+            format!("{RULE}tool = 'orders.hold\u{200b}'\n"),
+            "6:8",
+            "tool `",
+        ),
+        (format!("{RULE}tool = 'Orders.hold'\n"), "6:8", "tool `"),
     ];
     for (text, place, words) in cases {
         let project = Project::with_file();

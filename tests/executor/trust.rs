@@ -9,7 +9,7 @@ use operators_kernel::{
     BLOCKED_BY_TRUST_POLICY, Disposition, Limit, OperatorName, PlannedAction, PolicyRef, Ruling,
     TrustDecision, TrustPolicy, TrustQuestion,
 };
-use operators_policies::{Policy, Reach, RuleSet};
+use operators_policies::{LiveRules, Policy, Reach, RuleSet};
 use operators_tests::fakes::{Act, Panics, Says};
 use operators_tests::fixtures::{World, action, hold};
 use serde_json::{Number, json};
@@ -197,6 +197,58 @@ async fn alert_runs_the_action_and_says_so() {
 }
 
 /// Says something that no store keeps yet.
+/// Rule 6.12: a running executor is under the rules that were last loaded as a whole, and its
+/// receipts cite them.
+#[tokio::test]
+async fn rules_replaced_under_a_running_executor_decide_from_then_on() {
+    let text = Arc::new(std::sync::Mutex::new(String::new()));
+    let write = |version: u32, decision: &str| {
+        *text.lock().expect("no panic") = format!(
+            "policy = 'p'\nversion = {version}\n[[rule]]\nname = 'r'\ndecision = '{decision}'\n"
+        );
+    };
+    write(1, "ALLOW");
+    let source = Arc::clone(&text);
+    let live = LiveRules::start(move || {
+        let text = source.lock().expect("no panic").clone();
+        let policy = Policy::parse(Path::new("p.toml"), text.as_bytes())?;
+        Ok(RuleSet::new(vec![policy], BTreeMap::new())?)
+    });
+    let live = Arc::new(live.expect("loads"));
+    let mut world = memory().world;
+    let policy: Arc<dyn TrustPolicy> = Arc::<LiveRules>::clone(&live);
+    world.policy = policy;
+    let executor = world.start().await;
+    let mut told = Vec::new();
+    for (number, version, decision, loads) in [
+        (1, 1, "ALLOW", true),
+        (2, 2, "BLOCK", true),
+        (3, 3, "allow", false),
+        (4, 4, "ALERT", true),
+    ] {
+        write(version, decision);
+        assert_eq!(live.reload().is_ok(), loads);
+        let key = format!("k{number}");
+        let result = one(&executor, &world, hold("e", &key)).await;
+        let receipt = proposals(&world).await.pop().expect("a receipt");
+        let cited = receipt.policy.expect("a policy").version;
+        told.push((words(&result), cited));
+    }
+    let told: Vec<(&str, u64)> = told
+        .iter()
+        .map(|(said, cited)| (said.as_str(), *cited))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("ALLOW true -", 1),
+            ("BLOCK false policy", 2),
+            ("BLOCK false policy", 2),
+            ("ALERT true -", 4),
+        ]
+    );
+}
+
 #[derive(Debug)]
 struct Unkept(Ruling);
 
