@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use operators_connectors::{ConnectorKind, EnvSecrets, accept_mcp};
+use operators_connectors::{ConnectorKind, accept_mcp};
 
 use crate::args::ConnectorsAcceptArgs;
+use crate::compose;
 use crate::exit::Exit;
 use crate::output::{data, note, shown, unless_gone};
 use crate::project::Project;
@@ -22,7 +23,7 @@ pub(crate) async fn run(args: &ConnectorsAcceptArgs, project: &Project) -> Resul
         );
     }
     let tenant = project.tenant(&args.whose)?;
-    let secrets = Arc::new(EnvSecrets);
+    let secrets = Arc::new(compose::secrets(project)?);
     let accepting = accept_mcp(&args.name, config, project.dir(), secrets, &tenant);
     let differences = Box::pin(accepting)
         .await
