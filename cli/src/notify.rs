@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use operators_connectors::duration::{self, DurationText};
-use operators_connectors::{ConnectorConfig, EnvSecrets, Registry, RegistryError};
+use operators_connectors::{ConnectorConfig, Registry, RegistryError};
 use operators_kernel::{ConnectorName, Tool, ToolName, ToolRegistry as _};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
 
+use crate::compose;
 use crate::config::{Address, refusal};
 use crate::locate;
 use crate::project::Project;
@@ -156,7 +157,8 @@ fn build(project: &Project, connector: Value) -> Result<Result<Tool, RegistryErr
     let connector: ConnectorConfig = serde_json::from_value(connector)?;
     let (name, tool) = (ConnectorName::parse("notify")?, ToolName::parse(TOOL)?);
     let configs = BTreeMap::from([(name.clone(), connector)]);
-    let registry = match Registry::build(configs, project.dir(), Arc::new(EnvSecrets)) {
+    let secrets = Arc::new(compose::secrets(project)?);
+    let registry = match Registry::build(configs, project.dir(), secrets) {
         Ok(registry) => registry,
         Err(error) => return Ok(Err(error)),
     };
