@@ -3,4 +3,5 @@
 mod dynamodb;
 mod hands;
 mod postgres;
+mod python;
 mod sqlite;

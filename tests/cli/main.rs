@@ -22,6 +22,7 @@ mod help;
 mod json_output;
 mod keys;
 mod limits;
+mod log;
 mod mcp;
 mod notify;
 mod paging;

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::args::InitArgs;
 use crate::config::CONFIG_FILE;
 use crate::exit::Exit;
+use crate::notary::Keyring;
 use crate::output::{data, next, note, quoted, shown};
 
 /// What is written. The configuration comes last: with it, the folder is a project.
@@ -62,6 +63,10 @@ pub(crate) fn run(args: &InitArgs, project: Option<&Path>) -> Result<Exit> {
             .with_context(|| format!("`{}`", shown(&store_dir.display())))?;
         write_new(&store_dir.join(".gitignore"), STORE_IGNORE)?;
     }
+    let key = Keyring::of(store_dir).signing_key()?.public();
+    note(&format!(
+        "checkpoints of the receipts will be signed by {key}"
+    ));
     tell_next(&dir);
     Ok(Exit::Ok)
 }

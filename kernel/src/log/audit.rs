@@ -208,3 +208,182 @@ impl Auditor {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant() -> TenantId {
+        TenantId::parse("acme").expect("a tenant")
+    }
+
+    /// A log of five receipts, each of a key of its own.
+    fn five() -> Vec<LogEntry> {
+        let mut frontier = Frontier::default();
+        let entry = |number: u64| {
+            let body = format!(
+                r#"{{"fence":1,"generation":1,"idempotency_key":"k{number}","kind":"proposal","outcome":"applied","receipt_id":"r{number}","tenant_id":"acme"}}"#
+            );
+            let leaf = LogHash::of_leaf(body.as_bytes());
+            LogEntry {
+                position: number,
+                receipt_id: format!("r{number}"),
+                leaf,
+                link: frontier.push(leaf),
+                body: Some(body),
+            }
+        };
+        (0..5).map(entry).collect()
+    }
+
+    fn head(entries: &[LogEntry]) -> Frontier {
+        let mut frontier = Frontier::default();
+        for entry in entries {
+            frontier.push(entry.leaf);
+        }
+        frontier
+    }
+
+    fn signed(entries: &[LogEntry]) -> Checkpoint {
+        Checkpoint {
+            origin: origin_of(&tenant()),
+            size: head(entries).size(),
+            root: head(entries).root(),
+        }
+    }
+
+    fn audited(
+        entries: &[LogEntry],
+        head: &Frontier,
+        checkpoints: Vec<Checkpoint>,
+    ) -> Result<(), LogFault> {
+        let mut auditor = Auditor::new(&tenant(), checkpoints, None)?;
+        for entry in entries {
+            auditor.entry(entry)?;
+        }
+        auditor.finish(head)
+    }
+
+    // Rule 11.5
+    #[test]
+    fn a_log_as_it_was_written_is_sound() {
+        let log = five();
+        let checkpoints = vec![signed(&log), signed(&log[..2]), signed(&[])];
+        assert_eq!(audited(&log, &head(&log), checkpoints), Ok(()));
+    }
+
+    // Rule 11.5: every fault is found, and named for what it is.
+    #[test]
+    fn what_was_tampered_with_is_named() {
+        let log = five();
+        let top = head(&log);
+        let tampered = |change: &dyn Fn(&mut Vec<LogEntry>)| {
+            let mut log = five();
+            change(&mut log);
+            audited(&log, &top, Vec::new()).expect_err("a fault")
+        };
+        let edit = |entry: &mut LogEntry, old: &str, new: &str| {
+            entry.body = entry.body.as_ref().map(|body| body.replace(old, new));
+        };
+        let receipt_id = "r2".to_owned();
+        let id = || receipt_id.clone();
+        let number = 3;
+        let changed = tampered(&|log| edit(&mut log[2], "applied", "refused"));
+        assert_eq!(
+            changed,
+            LogFault::Changed {
+                number,
+                receipt_id: id()
+            }
+        );
+        let gone = tampered(&|log| drop(log.remove(2)));
+        assert_eq!(
+            gone,
+            LogFault::Gone {
+                number,
+                receipt_id: Some("r3".to_owned())
+            }
+        );
+        let emptied = tampered(&|log| log[2].body = None);
+        assert_eq!(
+            emptied,
+            LogFault::Gone {
+                number,
+                receipt_id: Some(id())
+            }
+        );
+        let foreign = tampered(&|log| edit(&mut log[2], "acme", "emca"));
+        assert!(
+            matches!(foreign, LogFault::Foreign { number: 3, .. }),
+            "{foreign}"
+        );
+        let swapped = tampered(&|log| edit(&mut log[2], "r2", "r9"));
+        assert!(
+            matches!(swapped, LogFault::Swapped { number: 3, .. }),
+            "{swapped}"
+        );
+        let unreadable = tampered(&|log| log[2].body = Some("{".to_owned()));
+        assert!(
+            matches!(unreadable, LogFault::Unreadable { .. }),
+            "{unreadable}"
+        );
+        let twice = tampered(&|log| log.insert(3, log[2].clone()));
+        assert!(
+            matches!(
+                twice,
+                LogFault::Moved {
+                    number: 4,
+                    belongs: 3,
+                    ..
+                }
+            ),
+            "{twice}"
+        );
+        let cut = tampered(&|log| log.truncate(3));
+        assert_eq!(cut, LogFault::CutOff { found: 3, head: 5 });
+    }
+
+    fn rewrite(log: &mut [LogEntry], place: usize) {
+        let body = log[place].body.as_ref().expect("a text");
+        let body = body.replace("applied", "refused");
+        log[place].leaf = LogHash::of_leaf(body.as_bytes());
+        log[place].link = LogHash::of_link(&log[place - 1].link, &log[place].leaf);
+        log[place].body = Some(body);
+    }
+
+    // Rule 11.5: who recomputes hashes is found where the recomputing ends.
+    #[test]
+    fn what_was_rewritten_with_its_hashes_is_found_behind_it() {
+        let honest = five();
+        let mut log = five();
+        rewrite(&mut log, 2);
+        let fault = audited(&log, &head(&honest), Vec::new());
+        assert!(
+            matches!(fault, Err(LogFault::Unlinked { number: 4, .. })),
+            "{fault:?}"
+        );
+        let mut log = five();
+        rewrite(&mut log, 4);
+        let fault = audited(&log, &head(&honest), Vec::new());
+        assert!(
+            matches!(fault, Err(LogFault::Rewritten { number: 5, .. })),
+            "{fault:?}"
+        );
+        // The head too: then what was signed tells, as closely as it can.
+        let checkpoints = vec![signed(&honest[..3]), signed(&honest)];
+        let fault = audited(&log, &head(&log), checkpoints).expect_err("a fault");
+        let differs = LogFault::CheckpointDiffers {
+            size: 5,
+            first: 4,
+            receipt_id: "r3".to_owned(),
+        };
+        assert_eq!(fault, differs);
+        let fault = audited(&honest[..3], &head(&honest[..3]), vec![signed(&honest)]);
+        assert_eq!(fault, Err(LogFault::RolledBack { found: 3, size: 5 }));
+        let fault = audited(&honest, &head(&honest[..4]), Vec::new());
+        assert!(
+            matches!(fault, Err(LogFault::BehindHead { number: 5, .. })),
+            "{fault:?}"
+        );
+    }
+}

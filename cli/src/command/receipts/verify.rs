@@ -1,12 +1,14 @@
 //! `operators receipts verify` and `head`: is the log what it was, and what is it now?
 
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args as ArgsOf;
 use operators_kernel::log::{
-    Audit, Checkpoint, Fault, Findings, PublicKey, SignedCheckpoint, inspect,
+    Audit, Checkpoint, Fault, Findings, LOG_PAGE_MAX, PublicKey, SignedCheckpoint, inspect,
 };
 use operators_kernel::{DurableExec, TenantId};
 use serde_json::json;
@@ -61,6 +63,9 @@ pub(crate) struct VerifyArgs {
 
 #[derive(Debug, ArgsOf)]
 pub(crate) struct HeadArgs {
+    /// Write every receipt it is about to this file, in the log's order, a line each
+    #[arg(long, value_name = "FILE")]
+    with_log: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -168,6 +173,11 @@ fn tell(
 pub(super) async fn head(args: &HeadArgs, project: Option<&Path>) -> Result<Exit> {
     let signed = Signed::open(project, &args.whose).await?;
     let checkpoint = signed.notary.sign().await?;
+    if let Some(file) = &args.with_log {
+        write_log(&signed, checkpoint.checkpoint.size, file)
+            .await
+            .with_context(|| format!("`{}` was not written whole", shown(&file.display())))?;
+    }
     if !args.json {
         data(checkpoint.to_string().trim_end())?;
         return Ok(Exit::Ok);
@@ -186,4 +196,26 @@ pub(super) async fn head(args: &HeadArgs, project: Option<&Path>) -> Result<Exit
         true,
     )?;
     Ok(Exit::Ok)
+}
+
+/// The texts that the leaves of a log are the hashes of.
+async fn write_log(signed: &Signed, size: u64, file: &Path) -> Result<()> {
+    let mut out = BufWriter::new(File::create(file)?);
+    let mut from = 0;
+    while from < size {
+        let page = signed.store.log();
+        let page = page.log_entries(&signed.tenant, from, LOG_PAGE_MAX).await?;
+        if page.is_empty() {
+            bail!(
+                "receipt {} of the log is gone; see `receipts verify`",
+                from + 1
+            );
+        }
+        for entry in page.iter().filter(|entry| entry.position < size) {
+            let body = entry.body.as_deref().context("a receipt is gone")?;
+            writeln!(out, "{body}")?;
+        }
+        from = page.last().map_or(size, |last| last.position + 1);
+    }
+    Ok(out.flush()?)
 }
