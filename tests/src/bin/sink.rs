@@ -150,7 +150,7 @@ impl Sink {
             }
             Then::Redirect => {
                 self.leave(sequence, Some(302));
-                let lines = "HTTP/1.1 302 x\r\nlocation: /apply\r\ncontent-length: 0\r\n\r\n";
+                let lines = "HTTP/1.1 302 x\r\nlocation: /apply\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
                 stream.write_all(lines.as_bytes()).await?;
                 stream.shutdown().await
             }
