@@ -10,8 +10,8 @@ use clap::{Args as ArgsOf, Parser, Subcommand};
 use operators_kernel::{IdempotencyKey, OperatorName, TenantId, ToolName};
 
 use crate::command::receipts::{
-    ExportArgs, HeadArgs, ListArgs, ProveArgs, RotateKeyArgs, ShowArgs, TailArgs, VerifyArgs,
-    VerifyProofArgs,
+    ExportArgs, HeadArgs, ListArgs, ProveArgs, ReportArgs, RotateKeyArgs, ShowArgs, TailArgs,
+    VerifyArgs, VerifyProofArgs,
 };
 use crate::filter::{FilterArgs, Moment};
 
@@ -196,6 +196,8 @@ pub(crate) enum ReceiptsCommand {
     Tail(TailArgs),
     /// Every receipt, oldest first
     Export(ExportArgs),
+    /// One page of HTML: decisions over time, veto rate, rules, tools, doubts; it needs no network
+    Report(ReportArgs),
     /// Recompute the whole log and hold it against its head and every signed checkpoint
     Verify(VerifyArgs),
     /// The log's head as a signed checkpoint

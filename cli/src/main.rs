@@ -4,6 +4,7 @@ mod args;
 mod command;
 mod compose;
 mod config;
+mod deliver;
 mod exit;
 mod filter;
 mod interrupts;

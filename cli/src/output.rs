@@ -131,7 +131,7 @@ impl JsonLines {
 }
 
 /// Says which stream it was that failed.
-fn named(error: &io::Error) -> io::Error {
+pub(crate) fn named(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("stdout cannot be written: {error}"))
 }
 

@@ -3,7 +3,7 @@
 use operators::{Disposition, Receipt, ReceiptOutcome};
 use serde_json::{Value, json};
 
-use crate::support::{Project, Running, hold};
+use crate::support::{Project, hold};
 use crate::vendor::{self, Answer, Vendor};
 
 /// Five receipts: applied, duplicate, blocked, failed, in doubt.
@@ -211,24 +211,6 @@ fn show_tells_all_of_one_by_its_id_or_the_end_of_it() {
         .run(&["receipts", "show", id, "--tenant", "another"])
         .ended(1)
         .tells("no receipt");
-}
-
-#[test]
-fn tail_follows_until_it_is_interrupted() {
-    let project = Project::with_file();
-    let mut command = project.command(&["receipts", "tail", "--follow", "--json"]);
-    let running = Running::start(&mut command, None);
-    let store = project.path(".operators/store.db");
-    while !store.exists() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    project.plan(&json!([hold("SO-1"), hold("SO-2")])).ended(0);
-    std::thread::sleep(std::time::Duration::from_millis(1_200));
-    let pid = nix::unistd::Pid::from_raw(running.child.id().try_into().expect("a process id"));
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("a child of ours");
-    let said = running.end().ended(0);
-    let seen: Vec<Receipt> = said.lines();
-    assert_eq!(seen, project.receipts());
 }
 
 #[test]

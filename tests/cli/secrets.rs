@@ -99,7 +99,21 @@ pub fn looks_clean(project: &Project, said: &[Said]) {
     }
     for args in [
         &["receipts", "export"][..],
+        &["receipts", "export", "--format", "csv"],
+        &["receipts", "export", "--format", "csv", "--raw"],
         &["receipts", "list"],
+        &["receipts", "list", "--json"],
+        &["receipts", "tail"],
+        &["receipts", "report"],
+        &["receipts", "report", "--output", "report.html"],
+        &[
+            "receipts",
+            "export",
+            "--format",
+            "parquet",
+            "--output",
+            "out.parquet",
+        ],
         &["keys", "show", "SO-1:hold", "--json"],
         &["keys", "show", "SO-1:hold"],
         &["doubts", "list"],
@@ -111,6 +125,8 @@ pub fn looks_clean(project: &Project, said: &[Said]) {
     }
     for receipt in project.receipts() {
         let id = receipt.receipt_id;
+        let said = project.run(&["receipts", "show", &id, "--json"]).ended(0);
+        tells_no_secret(&said.stdout, "a story");
         let said = project.run(&["receipts", "show", &id]).ended(0);
         tells_no_secret(&said.stdout, "a receipt");
         assert!(said.stdout.contains("hmac-sha256:"), "{said:#?}");

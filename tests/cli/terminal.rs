@@ -10,6 +10,8 @@ const HOSTILE: &str = "\u{1b}[2J\u{202e}\u{1b}]0;mine\u{7}\u{9b}31m\n{\"decision
 
 #[track_caller]
 fn is_harmless(text: &str) {
+    // The end of a line of CSV.
+    let text = &text.replace("\r\n", "\n");
     for character in text.chars() {
         let hidden = character.is_control() && character != '\n';
         let format = matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}');
@@ -35,6 +37,9 @@ fn seen_by_people(answer: Answer, code: i32) -> Vec<Said> {
         &["receipts", "list"][..],
         &["receipts", "tail"],
         &["receipts", "show", &id],
+        &["receipts", "show", &id, "--json"],
+        &["receipts", "export", "--format", "csv"],
+        &["receipts", "report"],
         &["receipts", "export"],
         &["keys", "show", "SO-1:hold"],
         &["keys", "show", "SO-1:hold", "--json"],

@@ -1,6 +1,8 @@
 //! Proof: fixtures, fakes and the conformance suite, as a library that a store's author can use too.
 
+pub mod chromium;
 pub mod conformance;
+pub mod duckdb;
 pub mod dynamodb;
 pub mod fakes;
 pub mod fixtures;

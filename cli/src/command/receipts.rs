@@ -4,6 +4,7 @@ mod cursor;
 mod export;
 mod list;
 mod prove;
+mod report;
 mod rotate_key;
 mod show;
 mod story;
@@ -24,6 +25,7 @@ use crate::output::JsonLines;
 pub(crate) use export::ExportArgs;
 pub(crate) use list::ListArgs;
 pub(crate) use prove::{ProveArgs, VerifyProofArgs};
+pub(crate) use report::ReportArgs;
 pub(crate) use rotate_key::RotateKeyArgs;
 pub(crate) use show::{Block, table};
 pub(crate) use story::ShowArgs;
@@ -36,6 +38,7 @@ pub(crate) async fn run(command: ReceiptsCommand, project: Option<&Path>) -> Res
         ReceiptsCommand::Show(args) => story::run(args, project).await,
         ReceiptsCommand::Tail(args) => tail::run(args, project).await,
         ReceiptsCommand::Export(args) => export::run(args, project).await,
+        ReceiptsCommand::Report(args) => report::run(args, project).await,
         ReceiptsCommand::Verify(args) => verify::verify(&args, project).await,
         ReceiptsCommand::Head(args) => verify::head(&args, project).await,
         ReceiptsCommand::Prove(args) => prove::prove(&args, project).await,
