@@ -15,9 +15,9 @@ const FORGED: &str = "no\r\nrc_forged,proposal,\u{1b}[2J,\"ok\"\nend";
 
 /// A failure with forged lines in it, and one whose key is a formula.
 fn project() -> (Project, Vendor) {
-    let vendor = Vendor::start(|request| match request.body.contains("bad") {
-        true => Answer::Text(422, FORGED.to_owned()),
-        false => Answer::Json(200, json!({"id": FORMULA}).to_string()),
+    let vendor = Vendor::start(|request| match &request.body {
+        body if body.contains("bad") => Answer::Text(422, FORGED.to_owned()),
+        _ => Answer::Json(200, json!({"id": FORMULA}).to_string()),
     });
     let project = Project::with(&vendor.config());
     let mut formula = hold("SO-1");

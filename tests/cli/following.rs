@@ -14,7 +14,7 @@ use crate::every_store::on_every_store;
 use crate::support::{Project, hold};
 
 /// Longer than a line takes on a busy machine; longer means that none comes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A tail under way, its lines as they come.
 struct Tail {

@@ -53,9 +53,9 @@ fn shown(project: &Project, index: usize) -> Said {
 #[test]
 fn a_story_goes_from_the_event_to_the_duplicates() {
     // Fails once, is applied at the second try, is proposed twice more.
-    let vendor = Vendor::start(|request| match request.body.contains("wrong") {
-        true => Answer::Text(422, "no such order".to_owned()),
-        false => Answer::Json(200, json!({"id": "effect-1"}).to_string()),
+    let vendor = Vendor::start(|request| match &request.body {
+        body if body.contains("wrong") => Answer::Text(422, "no such order".to_owned()),
+        _ => Answer::Json(200, json!({"id": "effect-1"}).to_string()),
     });
     let project = Project::with(&vendor.config());
     let mut wrong = hold("SO-1");

@@ -1,4 +1,4 @@
-//! A reader of Parquet that shares no code with the writer: DuckDB, from PyPI, in a virtual
+//! A reader of Parquet that shares no code with the writer: `DuckDB`, from `PyPI`, in a virtual
 //! environment under `.tools/`. Where it cannot be had, tests that need it are skipped aloud; with
 //! `CI` set they fail.
 
