@@ -93,7 +93,7 @@ impl Connector for Warehouse {
                 result,
                 effect_id: Some(key.clone()),
             }),
-            Ok((status @ (400..=499 | 500), _)) if status != 408 => {
+            Ok((status @ 400..=500, _)) if status != 408 => {
                 InvokeOutcome::NotApplied(error(format!("refused with {status}")))
             }
             Ok((status, _)) => InvokeOutcome::Unknown(error(format!("answered {status}"))),
@@ -108,11 +108,15 @@ impl Connector for Warehouse {
         );
         let asked = async { Self::ask(self.connect().await?, &request, call.deadline).await };
         match asked.await {
-            Ok((200, seen)) if seen["applied"] == true => ProbeOutcome::Applied(Effect {
-                result: seen["result"].clone(),
-                effect_id: Some(call.downstream_key.clone()),
-            }),
-            Ok((200, seen)) if seen["applied"] == false => ProbeOutcome::NotApplied,
+            Ok((200, seen)) if seen.get("applied") == Some(&true.into()) => {
+                ProbeOutcome::Applied(Effect {
+                    result: seen.get("result").cloned().unwrap_or_default(),
+                    effect_id: Some(call.downstream_key.clone()),
+                })
+            }
+            Ok((200, seen)) if seen.get("applied") == Some(&false.into()) => {
+                ProbeOutcome::NotApplied
+            }
             other => ProbeOutcome::Unknown(ConnectorError::new(format!(
                 "the warehouse cannot tell: {other:?}"
             ))),

@@ -79,9 +79,12 @@ fn no_source_and_no_way_in_shows_a_credential() {
     for (nth, way) in ways.iter().enumerate() {
         for (turn, (secrets, variable)) in sources.into_iter().enumerate() {
             let status = [200, 422, 503][(nth + turn) % 3];
-            let vendor = Vendor::start(move |request| match request.body.contains("grant_type") {
-                true => Answer::Json(200, token()),
-                false => Answer::Json(status, echo_all(request)),
+            let vendor = Vendor::start(move |request| {
+                if request.body.contains("grant_type") {
+                    Answer::Json(200, token())
+                } else {
+                    Answer::Json(status, echo_all(request))
+                }
             });
             let auth = way.replace("VENDOR", &vendor.url());
             let project = project_with(&vendor, &auth, secrets);
