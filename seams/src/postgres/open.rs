@@ -15,7 +15,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0003_pages.sql"),
     include_str!("../../migrations/postgres/0004_ledger.sql"),
     include_str!("../../migrations/postgres/0005_notes.sql"),
-    include_str!("../../migrations/postgres/0008_settled_pages.sql"),
+    include_str!("../../migrations/postgres/0006_settled_pages.sql"),
     include_str!("../../migrations/postgres/0007_log.sql"),
 ];
 
