@@ -194,7 +194,7 @@ pub(crate) enum ReceiptsCommand {
     Show(ShowArgs),
     /// The last receipts, oldest first
     Tail(TailArgs),
-    /// Every receipt, oldest first
+    /// Every receipt, oldest first, as JSON lines unless another format is asked for
     Export(ExportArgs),
     /// One page of HTML: decisions over time, veto rate, rules, tools, doubts; it needs no network
     Report(ReportArgs),

@@ -106,11 +106,6 @@ fn an_unknown_connector_kind_lists_those_there_are() {
         "2:8",
         &["`soap`", "`mcp` and `sql`"],
     );
-    refused(
-        &shop("'http'", "'mcp'"),
-        "2:8",
-        &["not in this version", "`http` and `file`"],
-    );
     refused(&shop("kind = 'http'\n", ""), "1:1", &["`kind`"]);
 }
 
