@@ -186,7 +186,16 @@ impl DeterministicExecutor {
         {
             tracing::warn!("stopped with actions in flight; see `operators doubts list`");
         }
-        Ok(self.kernel.in_time(self.kernel.lease.close()).await?)
+        let mut patience = self.kernel.patience();
+        let closing = async {
+            loop {
+                match self.kernel.lease.close().await {
+                    Err(error) if error.is_retryable() && !patience.pause().await.is_over() => {}
+                    closed => return closed,
+                }
+            }
+        };
+        Ok(self.kernel.in_time(closing).await?)
     }
 }
 

@@ -35,6 +35,9 @@ const MOODS: [&str; 8] = [
     "before=10,after=40",
 ];
 
+/// Storms of one test at the most.
+const STORMS_MAX: u64 = 4;
+
 /// Later than this a process has usually done all it had to do.
 fn moment_ms_max(store: Store) -> u64 {
     match store {
@@ -58,11 +61,27 @@ fn probeable_actions_survive_a_storm_of_kills(store: Store) {
     storm(store, "probeable");
 }
 
+/// Storms until enough actions were met in the middle: on a busy machine a process may be killed
+/// before it has begun, over and over, and that would show nothing.
 fn storm(store: Store, effect: &str) {
     let name = format!("storm, {}, {effect}", store.name());
     let seed = seed(&name);
-    let mut random = Random::new(seed);
     let rounds = kills(if store == Store::Sqlite { 8 } else { 4 });
+    let storms = (0..STORMS_MAX).map(|number| one_storm(store, effect, seed + number, rounds));
+    let doubts: usize = storms
+        .scan(0, |all, doubts| {
+            let go_on = *all < rounds / 4;
+            *all += doubts;
+            go_on.then_some(doubts)
+        })
+        .sum();
+    assert!(doubts >= rounds / 4, "hardly anything was in the middle");
+}
+
+/// One storm, and how many doubts it left.
+fn one_storm(store: Store, effect: &str, seed: u64, rounds: usize) -> usize {
+    let name = format!("storm, {}, {effect}, seed {seed}", store.name());
+    let mut random = Random::new(seed);
     let arena = Arena::new(
         store,
         effect,
@@ -104,13 +123,13 @@ fn storm(store: Store, effect: &str) {
             let ended = arena.keep(victim.killed());
             killed += usize::from(ended.was_killed());
         }
-        arena.assert_both_or_neither(&format!("{name}, seed {seed}, round {round}"));
+        arena.assert_both_or_neither(&format!("{name}, round {round}"));
         if effect == "opaque" && random.below(2) == 0 {
             arena.run_whole(&arena.orders());
             arena.resolve_by_the_sinks_truth();
         }
     }
-    let history = arena.mend(&format!("{name}, seed {seed}"));
+    let history = arena.mend(&name);
     let doubts = history.receipts.iter().filter(|receipt| {
         let is_proposal = receipt.kind == ReceiptKind::Proposal;
         is_proposal && receipt.outcome == Some(ReceiptOutcome::InDoubt)
@@ -122,10 +141,10 @@ fn storm(store: Store, effect: &str) {
         history.receipts.len(),
     );
     assert!(killed >= rounds, "hardly anything was killed");
-    assert!(doubts >= rounds / 4, "hardly anything was in the middle");
     let is_blocked = |key: &str| key.contains("blocked");
     assert!(!history.hits.iter().any(|hit| is_blocked(&hit.key)));
     assert!(history.keys.keys().all(|key| !is_blocked(key.as_str())));
+    doubts
 }
 
 /// The actions of this round and the one before in some order, and one per entity that trust

@@ -276,6 +276,18 @@ async fn a_claim_that_is_being_found_out_is_no_doubt_when_the_process_ends() {
     assert!(effects(&world).is_empty());
 }
 
+/// Rule 8.2: one answer that is lost leaves no session behind that others would wait for.
+#[tokio::test(start_paused = true)]
+async fn a_process_whose_last_answer_is_lost_asks_again() {
+    for fault in [Fault::Before, Fault::After] {
+        let (_world, store, executor) = started().await;
+        store.next(Op::Close, [fault]);
+        let executor = Arc::into_inner(executor).expect("nobody else's");
+        executor.stop().await.expect("in good order");
+        assert_eq!(store.count(Op::Close), 2);
+    }
+}
+
 /// Rule 8.2: nor at the beginning and at the end of a process.
 #[tokio::test(start_paused = true)]
 async fn a_silent_store_keeps_no_process_from_ending() {
