@@ -49,7 +49,7 @@ fn is_hidden(character: char) -> bool {
 }
 
 /// JSON text of the same meaning that is safe on a terminal: hidden characters, which can only
-/// stand inside strings, become `\uXXXX`.
+/// stand inside strings, become escapes of four hexadecimal digits.
 pub(crate) fn json_text(value: &impl Serialize, pretty: bool) -> serde_json::Result<String> {
     let text = if pretty {
         serde_json::to_string_pretty(value)?
