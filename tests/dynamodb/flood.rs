@@ -22,6 +22,7 @@ async fn a_flood_of_657_from_three_stores_sends_once() {
         let mut world = World::on(Arc::new(store), Arc::clone(&clock));
         if let Some(first) = worlds.first() {
             world.connector = Arc::clone(&first.connector);
+            world.registry = Arc::clone(&first.registry);
         }
         worlds.push(world);
     }
