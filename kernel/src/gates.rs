@@ -45,12 +45,12 @@ const RECONCILE_PAUSE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Turn {
     kernel: Arc<Kernel>,
-    proposed: Proposed,
+    proposed: Box<Proposed>,
     place: Place,
 }
 
 impl Turn {
-    pub(crate) fn new(kernel: Arc<Kernel>, proposed: Proposed, place: Place) -> Self {
+    pub(crate) fn new(kernel: Arc<Kernel>, proposed: Box<Proposed>, place: Place) -> Self {
         Self {
             kernel,
             proposed,
@@ -380,7 +380,11 @@ impl Answered {
     }
 }
 
-fn result_of(proposed: Proposed, settlement: Settlement, answer: SettleAnswer) -> ActionResult {
+fn result_of(
+    proposed: Box<Proposed>,
+    settlement: Settlement,
+    answer: SettleAnswer,
+) -> ActionResult {
     let Settlement {
         mark,
         proposal,

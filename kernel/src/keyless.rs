@@ -16,11 +16,11 @@ use crate::trust::{Ruling, TrustDecision};
 #[derive(Debug)]
 pub(crate) struct Keyless {
     kernel: Arc<Kernel>,
-    proposed: Proposed,
+    proposed: Box<Proposed>,
 }
 
 impl Keyless {
-    pub(crate) fn new(kernel: Arc<Kernel>, proposed: Proposed) -> Self {
+    pub(crate) fn new(kernel: Arc<Kernel>, proposed: Box<Proposed>) -> Self {
         Self { kernel, proposed }
     }
 

@@ -43,7 +43,7 @@ impl Proposed {
         run: Arc<RunContext>,
         action: PlannedAction,
         key: &RedactionKey,
-    ) -> Self {
+    ) -> Box<Self> {
         let tool = seams.connectors.tool(&action.connector, &action.tool);
         let marked = tool
             .as_ref()
@@ -55,7 +55,8 @@ impl Proposed {
         };
         let receipt_id = seams.clock.id(IdKind::Receipt);
         let at = seams.clock.now();
-        Self {
+        // Boxed: it goes from gate to gate, and is large.
+        Box::new(Self {
             run,
             action,
             shown,
@@ -63,7 +64,7 @@ impl Proposed {
             redaction,
             receipt_id,
             at,
-        }
+        })
     }
 
     pub(crate) fn is_read(&self) -> bool {
@@ -222,7 +223,7 @@ impl Proposed {
 /// A proposal with everything that decides it in hand, except what the store remembers.
 #[derive(Debug)]
 pub(crate) struct Case {
-    pub(crate) proposed: Proposed,
+    pub(crate) proposed: Box<Proposed>,
     pub(crate) proposal: Shared<Proposal>,
     clearance: Clearance,
     on_alert: OnAlert,
@@ -232,7 +233,10 @@ pub(crate) struct Case {
 
 impl Case {
     /// Asks registry, schema and trust. Pure; nothing is written.
-    pub(crate) fn new(proposed: Proposed, policy: &dyn TrustPolicy) -> Result<Self, ExecError> {
+    pub(crate) fn new(
+        proposed: Box<Proposed>,
+        policy: &dyn TrustPolicy,
+    ) -> Result<Self, ExecError> {
         let (ruling, clearance) = proposed.weigh(policy);
         let limits = ruling.limits.clone();
         let on_alert = match ruling.decision {
