@@ -10,8 +10,8 @@ use clap::{Args as ArgsOf, Parser, Subcommand};
 use operators_kernel::{IdempotencyKey, OperatorName, TenantId, ToolName};
 
 use crate::command::receipts::{
-    ExportArgs, HeadArgs, ListArgs, ProveArgs, ReportArgs, RotateKeyArgs, ShowArgs, TailArgs,
-    VerifyArgs, VerifyProofArgs,
+    ExportArgs, HeadArgs, ListArgs, ProveArgs, PruneArgs, ReportArgs, RotateKeyArgs, ShowArgs,
+    TailArgs, VerifyArgs, VerifyProofArgs,
 };
 use crate::filter::{FilterArgs, Moment};
 
@@ -206,6 +206,8 @@ pub(crate) enum ReceiptsCommand {
     Prove(ProveArgs),
     /// Check a proof; needs no project, no store and no network
     VerifyProof(VerifyProofArgs),
+    /// Move the texts of old receipts into a file; their hashes stay, and with them every proof
+    Prune(PruneArgs),
     /// Replace the key that signs checkpoints, with a receipt that names both
     RotateKey(RotateKeyArgs),
 }

@@ -2,6 +2,8 @@
 //!
 //! Owns the shape and the words. It must not know how parts are made from them.
 
+mod checkpoint;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,6 +18,8 @@ use serde::Deserialize;
 use crate::locate;
 use crate::notify::NotifyConfig;
 use crate::output::shown;
+
+pub(crate) use checkpoint::CheckpointConfig;
 
 /// The name of the file that makes a folder a project.
 pub(crate) const CONFIG_FILE: &str = "operators.toml";
@@ -181,16 +185,6 @@ impl TryFrom<String> for Lease {
 pub(crate) struct ReceiptsConfig {
     #[serde(default)]
     pub(crate) checkpoint: CheckpointConfig,
-}
-
-/// `[receipts.checkpoint]`: where a signed checkpoint goes besides the project's folder.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct CheckpointConfig {
-    /// A file that always holds the newest.
-    pub(crate) file: Option<PathBuf>,
-    /// A program that gets each on its standard input.
-    pub(crate) command: Option<Vec<String>>,
 }
 
 /// `[trust]`

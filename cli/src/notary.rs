@@ -71,7 +71,7 @@ impl Notary {
         let start: String = origin.chars().skip("operators/".len()).take(60).collect();
         let name = format!("{start}-{}", digest.get(..16).unwrap_or(digest));
         let folder = own.join(CHECKPOINTS_DIR);
-        let CheckpointConfig { file, command } = &project.config.receipts.checkpoint;
+        let CheckpointConfig { file, command, .. } = &project.config.receipts.checkpoint;
         Self {
             history: folder.join(format!("{name}.txt")),
             edge: folder.join(format!("{name}.edge")),
@@ -158,8 +158,20 @@ impl Notary {
         }
         let signed = SignedCheckpoint::sign(checkpoint, keys);
         self.keep(&signed, &edge)?;
-        self.outside.hand_over(&signed).await;
+        for error in self.outside.hand_over(&signed).await {
+            // What could not be handed over is said, and tried again with the next one.
+            warn(&shown(&format!("{error:#}")));
+        }
         Ok(signed)
+    }
+
+    /// A signed checkpoint of everything there is, which the outside place, if there is one, has.
+    pub(crate) async fn sign_outside(&self) -> Result<SignedCheckpoint> {
+        let signed = self.sign().await?;
+        match self.outside.hand_over(&signed).await.into_iter().next() {
+            None => Ok(signed),
+            Some(error) => Err(error.context("the outside place does not have the checkpoint")),
+        }
     }
 
     /// Replaces the key. The receipt names both keys, and both sign the log that holds it.
@@ -204,25 +216,23 @@ impl Notary {
 }
 
 impl Outside {
-    /// What cannot be handed over is said, and tried again with the next one.
-    async fn hand_over(&self, signed: &SignedCheckpoint) {
+    /// Gives it to every place there is; why it could not be, for each that does not have it.
+    async fn hand_over(&self, signed: &SignedCheckpoint) -> Vec<anyhow::Error> {
         let text = signed.to_string();
+        let mut failed = Vec::new();
         if let Some(file) = &self.file
             && let Err(error) = keyring::replace(file, text.as_bytes())
         {
-            warn(&format!(
-                "the checkpoint was not copied: {}",
-                shown(&format!("{error:#}"))
-            ));
+            failed.push(error.context("the checkpoint was not copied"));
         }
         if let Some(command) = &self.command {
             let done = tokio::time::timeout(COMMAND_PATIENCE, self.tell(command, &text)).await;
             let done = done.unwrap_or_else(|_| Err(anyhow!("no end after 10 s")));
             if let Err(error) = done {
-                let told = format!("`receipts.checkpoint.command` failed: {error:#}");
-                warn(&shown(&told));
+                failed.push(error.context("`receipts.checkpoint.command` failed"));
             }
         }
+        failed
     }
 
     async fn tell(&self, command: &[String], text: &str) -> Result<()> {

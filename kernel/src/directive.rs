@@ -10,6 +10,7 @@ use crate::key::{
     ConnectorName, EntityKey, IdempotencyKey, IdentifierError, OperatorName, TenantId, ToolName,
 };
 use crate::life::{Acknowledgement, Answer, NoteError};
+use crate::log::Pruning;
 use crate::receipt::{AttemptMark, Proposal, Receipt, ReceiptAction, ReceiptKind};
 use crate::shared::Shared;
 use crate::trust::TrustDecision;
@@ -30,6 +31,8 @@ pub enum Order {
     Veto(IdempotencyKey),
     /// The alert of this receipt has been seen.
     Acknowledge(String),
+    /// The texts of the oldest receipts may leave the store: they are in a file that was checked.
+    Prune(Box<Pruning>),
 }
 
 /// An order, and whose it is.
@@ -64,6 +67,8 @@ pub enum DirectiveAnswer {
     NotRaised,
     /// Somebody acknowledged it before; nothing was written.
     AcknowledgedBefore(Acknowledgement),
+    /// It does not go on where the last pruning, if there was one, ended; nothing was written.
+    PrunedElsewhere(Option<Box<Pruning>>),
 }
 
 /// A pause: who asked for it, when and why.
@@ -96,13 +101,20 @@ impl Directive {
         let (kind, tool, operator) = match &self.order {
             Order::Pause(operator) => (ReceiptKind::Pause, "pause", operator),
             Order::Resume(operator) => (ReceiptKind::Resume, "resume", operator),
+            Order::Prune(_) => (ReceiptKind::Prune, "prune", &None),
             Order::Approve(_) | Order::Veto(_) | Order::Acknowledge(_) => {
                 return Err(NoteError::new("an order", &"it is about a proposal"));
             }
         };
         let name = operator.as_ref().map(OperatorName::as_str);
-        let args = Map::from_iter([("operator".to_owned(), name.map_or(Value::Null, Value::from))]);
-        let entity = name.map_or_else(|| "operators".to_owned(), |name| format!("operator:{name}"));
+        let (args, entity) = if let Order::Prune(pruning) = &self.order {
+            (pruning.args(), "receipts".to_owned())
+        } else {
+            let operator = name.map_or(Value::Null, Value::from);
+            let args = Map::from_iter([("operator".to_owned(), operator)]);
+            let entity = name.map(|name| format!("operator:{name}"));
+            (args, entity.unwrap_or_else(|| "operators".to_owned()))
+        };
         let proposal = Proposal {
             receipt_id: self.receipt_id.clone(),
             tenant_id: tenant.clone(),
@@ -142,6 +154,7 @@ impl Directive {
             Order::Approve(_) => ReceiptKind::Approve,
             Order::Veto(_) => ReceiptKind::Veto,
             Order::Acknowledge(_) => ReceiptKind::Acknowledge,
+            Order::Prune(_) => ReceiptKind::Prune,
         };
         self.signed(proposal.directed(kind, self.receipt_id.clone(), self.at))
     }

@@ -23,6 +23,7 @@ mod claim;
 mod close;
 mod controls;
 mod limits;
+mod retention;
 mod settle;
 
 use std::time::Duration;

@@ -12,6 +12,9 @@ mod fault;
 mod inspect;
 mod key_change;
 mod proof;
+mod pruning;
+mod segment;
+mod stubs;
 mod tree;
 
 use std::fmt;
@@ -29,6 +32,10 @@ pub use fault::LogFault;
 pub use inspect::{Audit, Fault, Findings, follow, inspect};
 pub use key_change::KeyChange;
 pub use proof::{prove_consistency, prove_inclusion, verify_consistency, verify_inclusion};
+pub use pruning::{
+    PlacedStub, Pruned, Pruning, STUB_START, erase, is_stub, is_stub_of, is_unfinished, settled_at,
+};
+pub use segment::{Segment, SegmentError, SegmentHeader};
 pub use tree::{Frontier, LogHash};
 
 /// The most entries that one look at a log gives.
@@ -45,7 +52,7 @@ pub struct LogEntry {
     pub leaf: LogHash,
     /// What links it to the one before.
     pub link: LogHash,
-    /// Its text; `None` if it is gone.
+    /// Its text, or the stub that stands for it since it was pruned; `None` if it is gone.
     pub body: Option<String>,
 }
 
@@ -56,6 +63,8 @@ pub struct Sequenced {
     pub head: Frontier,
     /// There are receipts that could not be appended yet: somebody's transaction is still open.
     pub is_behind: bool,
+    /// A receipt that was acknowledged and is gone: neither it nor what follows could be appended.
+    pub lost: Option<String>,
 }
 
 /// A key that the store holds for burned or written off.
@@ -102,6 +111,19 @@ pub trait Log: fmt::Debug + Send + Sync {
         from: u64,
         limit: usize,
     ) -> Result<Vec<LogEntry>, StoreError>;
+
+    /// Puts stubs in the place of texts that were pruned, and refuses every other change.
+    ///
+    /// - *Atomic*: each of them, in their order. A stub is taken only below the end of the tenant's
+    ///   last pruning, which its note tells, and only where a text stands; the leaf, the link and the
+    ///   id stay.
+    /// - *After `Ok`*: durable; those that were there before are left as they are.
+    /// - *After `Err` or dropped half-way*: the first of them may be there.
+    async fn put_stubs(&self, tenant: &TenantId, stubs: Vec<PlacedStub>) -> Result<(), StoreError>;
+
+    /// The stub that stands for this receipt's text; `None` if it was not pruned, or is not there.
+    async fn stub(&self, tenant: &TenantId, receipt_id: &str)
+    -> Result<Option<String>, StoreError>;
 
     /// Ids of receipts that are in no log though they should be; some of them, if there are many.
     async fn strays(&self, tenant: &TenantId) -> Result<Vec<String>, StoreError>;

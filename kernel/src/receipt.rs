@@ -35,6 +35,8 @@ pub enum ReceiptKind {
     SigningKey,
     /// A person has seen an alert.
     Acknowledge,
+    /// The texts of old receipts went into a file and left the store.
+    Prune,
 }
 
 /// How it ended, for auditors.

@@ -20,6 +20,7 @@ mod observer;
 mod pages;
 mod place;
 mod request;
+mod retention;
 mod session;
 mod sheet;
 mod table;

@@ -15,6 +15,8 @@ mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod system_clock;
+#[cfg(feature = "unlogged")]
+pub mod unlogged;
 
 #[cfg(feature = "dynamodb")]
 pub use dynamodb::DynamoStore;

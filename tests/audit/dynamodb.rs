@@ -11,9 +11,11 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use operators_kernel::Receipt;
 use operators_kernel::log::{Frontier, LogEntry};
+use operators_tests::conformance::desk::{Desk, applied, ask};
 use operators_tests::dynamodb::DynamoBench;
+use operators_tests::stores::Bench as _;
 
-use crate::hands::{Forged, Hands, OTHER, text_of};
+use crate::hands::{Forged, Hands, OTHER, says, text_of, told};
 
 type Item = HashMap<String, AttributeValue>;
 
@@ -122,6 +124,8 @@ impl Hands for Admin {
         let mut item = self.find("loghead", "acme").await;
         let frontier = AttributeValue::B(Blob::new(head.to_bytes()));
         item.insert("frontier".to_owned(), frontier);
+        let size = AttributeValue::N(head.size().to_string());
+        item.insert("size".to_owned(), size);
         self.put(item).await;
     }
 
@@ -188,6 +192,25 @@ impl Hands for Admin {
             self.put(item).await;
         }
     }
+}
+
+/// By rule 11.5: a receipt that was deleted before anybody put it into the log is named, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receipt_deleted_before_it_is_in_the_log() {
+    let bench = DynamoBench::fresh();
+    if let Some(why) = bench.missing() {
+        println!("skipped: {why}");
+        return;
+    }
+    let admin = Admin::of(&bench).await;
+    let desk = Desk::open(&bench).await;
+    desk.run(&ask("e1", "k1"), applied()).await;
+    let gone = desk.run(&ask("e2", "k2"), applied()).await;
+    desk.run(&ask("e3", "k3"), applied()).await;
+    let id = &gone.proposal.receipt_id;
+    admin.delete(id).await;
+    let told = told(&bench, &desk, Vec::new()).await;
+    says(&told, &[id, "2 of the log", "deleted"]);
 }
 
 crate::tamperings!(DynamoBench::fresh(), Admin::of);

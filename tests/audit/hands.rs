@@ -61,7 +61,7 @@ async fn seven(bench: &dyn Bench) -> (Desk, Vec<LogEntry>, Checkpoint) {
 }
 
 /// The first thing that an audit says, by a process that was told nothing before.
-async fn told(bench: &dyn Bench, desk: &Desk, checkpoints: Vec<Checkpoint>) -> String {
+pub async fn told(bench: &dyn Bench, desk: &Desk, checkpoints: Vec<Checkpoint>) -> String {
     let auditor = Desk {
         store: bench.open().await,
         ..desk.clone()
@@ -72,7 +72,7 @@ async fn told(bench: &dyn Bench, desk: &Desk, checkpoints: Vec<Checkpoint>) -> S
     first
 }
 
-fn says(told: &str, words: &[&str]) {
+pub fn says(told: &str, words: &[&str]) {
     for word in words {
         assert!(told.contains(word), "`{told}` does not say `{word}`");
     }
@@ -260,8 +260,8 @@ pub fn text_of(receipt: &Receipt) -> String {
 /// Writes one test per tampering, each on a fresh store.
 #[macro_export]
 macro_rules! tamperings {
-    ($bench:expr, $hands:expr, $($name:ident),* $(,)?) => {$(
-        /// By rule 11.5
+    ($bench:expr, $hands:expr, $theme:ident, $($name:ident),* $(,)?) => {$(
+        /// By rules 11.5, 11.7
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() {
             let bench = $bench;
@@ -270,12 +270,15 @@ macro_rules! tamperings {
                 return;
             }
             let hands = $hands(&bench).await;
-            $crate::hands::$name(&bench, &hands).await;
+            $crate::$theme::$name(&bench, &hands).await;
         }
     )*};
     ($bench:expr, $hands:expr) => {
-        $crate::tamperings!($bench, $hands, an_edit, a_deletion, a_swap, a_cut_tail,
+        $crate::tamperings!($bench, $hands, hands, an_edit, a_deletion, a_swap, a_cut_tail,
             a_rewritten_end, a_rewritten_middle, nothing_left, a_deleted_key, a_forged_receipt,
             an_older_copy, swapped_tenants);
+        $crate::tamperings!($bench, $hands, pruned, a_stub_with_another_hash,
+            a_stub_that_tells_otherwise, one_stub_too_many, a_pruning_without_its_receipt,
+            a_key_burned_by_a_pruned_receipt_is_deleted);
     };
 }

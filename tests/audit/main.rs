@@ -3,5 +3,6 @@
 mod dynamodb;
 mod hands;
 mod postgres;
+mod pruned;
 mod python;
 mod sqlite;

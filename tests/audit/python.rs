@@ -140,5 +140,5 @@ fn the_second_verifier_is_short_and_needs_nothing() {
         .lines()
         .filter(|line| line.contains("import "))
         .collect();
-    assert_eq!(imports, ["import base64, hashlib, json, sys"]);
+    assert_eq!(imports, ["import base64, functools, hashlib, json, sys"]);
 }

@@ -35,6 +35,8 @@ mod policy;
 mod processes;
 mod receipts;
 mod reports;
+mod retention;
+mod schedule;
 mod secrets;
 mod start_up;
 mod stores;

@@ -15,6 +15,7 @@ pub mod log;
 pub mod pauses;
 pub mod receipts;
 pub mod restart;
+pub mod retention;
 pub mod sessions;
 pub mod turns;
 
@@ -171,6 +172,13 @@ macro_rules! conformance {
                     keys_and_receipts_agree,
                     writers_at_once_leave_one_sound_log,
                     another_handle_goes_on_with_the_log,
+                }
+                retention {
+                    a_pruned_receipt_leaves_its_hash_and_its_key,
+                    a_pruning_goes_on_where_the_last_one_ended,
+                    nothing_but_what_was_pruned_may_become_a_stub,
+                    a_pruning_cut_short_is_finished,
+                    a_pruning_is_a_tenants_own,
                 }
                 restart {
                     burned_keys_survive_a_restart,

@@ -232,6 +232,7 @@ async fn direct_all(
             | DirectiveAnswer::NotAsked
             | DirectiveAnswer::AnsweredBefore(_)
             | DirectiveAnswer::NotPaused
+            | DirectiveAnswer::PrunedElsewhere(_)
             | DirectiveAnswer::PausedBefore(_) => note(&format!("`{receipt_id}` raised no alert")),
         }
     }

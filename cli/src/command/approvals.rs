@@ -127,6 +127,7 @@ async fn answer(
         | DirectiveAnswer::NotRaised
         | DirectiveAnswer::AcknowledgedBefore(_)
         | DirectiveAnswer::NotPaused
+        | DirectiveAnswer::PrunedElsewhere(_)
         | DirectiveAnswer::PausedBefore(_) => {
             bail!(
                 "nothing waits under key `{key}` of tenant `{}`",

@@ -4,8 +4,10 @@ mod cursor;
 mod export;
 mod list;
 mod prove;
+mod prune;
 mod report;
 mod rotate_key;
+mod segment;
 mod show;
 mod story;
 mod tail;
@@ -25,6 +27,7 @@ use crate::output::JsonLines;
 pub(crate) use export::ExportArgs;
 pub(crate) use list::ListArgs;
 pub(crate) use prove::{ProveArgs, VerifyProofArgs};
+pub(crate) use prune::PruneArgs;
 pub(crate) use report::ReportArgs;
 pub(crate) use rotate_key::RotateKeyArgs;
 pub(crate) use show::{Block, table};
@@ -43,6 +46,7 @@ pub(crate) async fn run(command: ReceiptsCommand, project: Option<&Path>) -> Res
         ReceiptsCommand::Head(args) => verify::head(&args, project).await,
         ReceiptsCommand::Prove(args) => prove::prove(&args, project).await,
         ReceiptsCommand::VerifyProof(args) => prove::verify_proof(&args),
+        ReceiptsCommand::Prune(args) => prune::run(args, project).await,
         ReceiptsCommand::RotateKey(args) => rotate_key::run(args, project).await,
     }
 }

@@ -70,14 +70,15 @@ pub(crate) async fn run(args: &RunArgs, project: Option<&Path>) -> Result<Exit> 
     let grace = notify::grace(&project);
     let mut deliveries = Deliveries::new(channels, Arc::clone(&store), grace);
     let seams = parts.seams(store);
-    let executed = execute::execute(
+    let every = project.config.receipts.checkpoint.every.get();
+    let work = execute::execute(
         seams,
         settings,
         &jobs,
         args.stop_on_failure,
         &mut deliveries,
-    )
-    .await?;
+    );
+    let executed = seal::meanwhile(notary.as_ref(), every, work).await?;
     let spent = parts.clock.monotonic().saturating_sub(started);
     let exit = tell(args, &project, &parts, &jobs, &executed, spent);
     deliveries.finish().await;

@@ -18,6 +18,7 @@ use crate::life::alerts::acknowledge;
 use crate::life::approvals::{Asked, answer, asked};
 use crate::life::claim::seen;
 use crate::life::limits::take_slots;
+use crate::life::retention::prune;
 use crate::receipt::{Ending, Receipt};
 use crate::shared::Shared;
 use crate::trust::OnAlert;
@@ -35,6 +36,8 @@ pub enum NoteKind {
     Alert,
     /// The same, once somebody has.
     Acknowledged,
+    /// Up to where receipts were pruned: one note for all of a tenant.
+    Pruned,
 }
 
 impl NoteKind {
@@ -46,6 +49,7 @@ impl NoteKind {
             Self::Approval => "approval",
             Self::Alert => "alert",
             Self::Acknowledged => "acknowledged",
+            Self::Pruned => "pruned",
         }
     }
 }
@@ -272,6 +276,7 @@ impl Directive {
             Order::Pause(_) | Order::Resume(_) => vec![NoteName::pause()],
             Order::Approve(key) | Order::Veto(key) => vec![NoteName::approval(key)],
             Order::Acknowledge(id) => vec![NoteName::acknowledged(id), NoteName::alert(id)],
+            Order::Prune(_) => vec![NoteName::pruned()],
         }
     }
 }
@@ -290,6 +295,9 @@ pub fn direct(
             return answer(directive, body(&NoteName::approval(key)));
         }
         Order::Acknowledge(receipt_id) => return acknowledge(directive, receipt_id, found),
+        Order::Prune(pruning) => {
+            return prune(tenant, directive, pruning, body(&NoteName::pruned()));
+        }
         Order::Pause(operator) => {
             let mut pauses = read()?;
             let before = pauses.place(operator.as_ref());

@@ -5,29 +5,31 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::LogEntry;
 use super::burns::Burns;
 use super::checkpoint::{Checkpoint, origin_of};
 use super::fault::LogFault;
+use super::pruning::{Pruning, Stub, is_stub};
+use super::stubs::Stubs;
 use super::tree::{Frontier, LogHash};
 use crate::key::TenantId;
-use crate::receipt::{ReceiptKind, ReceiptOutcome};
+use crate::receipt::{Receipt, ReceiptKind, ReceiptOutcome};
 
-/// What an audit looks at in a receipt.
-#[derive(Debug, Deserialize)]
+/// What an audit looks at in a receipt, and all that a stub keeps of it.
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Seen<'a> {
-    #[serde(borrow)]
-    pub(super) receipt_id: Cow<'a, str>,
-    #[serde(borrow)]
-    tenant_id: Cow<'a, str>,
+    pub(super) fence: Option<u64>,
+    pub(super) generation: u32,
     #[serde(borrow)]
     pub(super) idempotency_key: Cow<'a, str>,
     pub(super) kind: ReceiptKind,
     pub(super) outcome: Option<ReceiptOutcome>,
-    pub(super) fence: Option<u64>,
-    pub(super) generation: u32,
+    #[serde(borrow)]
+    pub(super) receipt_id: Cow<'a, str>,
+    #[serde(borrow)]
+    tenant_id: Cow<'a, str>,
 }
 
 /// Goes through one tenant's log.
@@ -43,6 +45,7 @@ pub struct Auditor {
     first_unvouched: Option<String>,
     last: Option<String>,
     burns: Option<Burns>,
+    stubs: Stubs,
 }
 
 impl Auditor {
@@ -75,6 +78,7 @@ impl Auditor {
         let mut auditor = Self {
             tenant: tenant.clone(),
             vouched: edge.size(),
+            stubs: Stubs::from(edge.size()),
             frontier: edge,
             checkpoints,
             checked: 0,
@@ -108,13 +112,17 @@ impl Auditor {
             let receipt_id = Some(id());
             return Err(LogFault::Gone { number, receipt_id });
         };
-        self.text(entry, body, number)?;
-        let leaf = LogHash::of_leaf(body.as_bytes());
-        if leaf != entry.leaf {
-            let receipt_id = id();
-            return Err(LogFault::Changed { number, receipt_id });
+        if is_stub(body) {
+            self.stub(entry, body, number)?;
+        } else {
+            let kind = self.text(entry, body, number)?;
+            if LogHash::of_leaf(body.as_bytes()) != entry.leaf {
+                let receipt_id = id();
+                return Err(LogFault::Changed { number, receipt_id });
+            }
+            self.stubs.body(entry, body, kind);
         }
-        if self.frontier.push(leaf) != entry.link {
+        if self.frontier.push(entry.leaf) != entry.link {
             let receipt_id = id();
             return Err(LogFault::Unlinked { number, receipt_id });
         }
@@ -123,30 +131,48 @@ impl Auditor {
         self.check_checkpoints()
     }
 
-    /// Whether the text is this tenant's and of this id.
-    fn text(&mut self, entry: &LogEntry, body: &str, number: u64) -> Result<(), LogFault> {
+    /// Whether the text is this tenant's and of this id, and what it tells of others.
+    fn text(&mut self, entry: &LogEntry, body: &str, number: u64) -> Result<ReceiptKind, LogFault> {
+        let unreadable = |problem: String| unreadable(entry, number, problem);
+        let seen: Seen<'_> =
+            serde_json::from_str(body).map_err(|error| unreadable(error.to_string()))?;
+        self.seen(entry, &seen, number)?;
+        if seen.kind == ReceiptKind::Prune {
+            let receipt: Receipt =
+                serde_json::from_str(body).map_err(|error| unreadable(error.to_string()))?;
+            let pruning = Pruning::told_by(&receipt);
+            let pruning = pruning.ok_or_else(|| unreadable("it tells of no pruning".to_owned()))?;
+            self.stubs.told(&pruning)?;
+        }
+        Ok(seen.kind)
+    }
+
+    /// Whether a stub is this tenant's and of this id; its leaf is held against its link alone.
+    fn stub(&mut self, entry: &LogEntry, text: &str, number: u64) -> Result<(), LogFault> {
+        let stub: Stub<'_> = serde_json::from_str(text)
+            .map_err(|error| unreadable(entry, number, error.to_string()))?;
+        self.seen(entry, &stub.receipt, number)?;
+        self.stubs.stub(entry, &stub.pruned, text)
+    }
+
+    fn seen(&mut self, entry: &LogEntry, seen: &Seen<'_>, number: u64) -> Result<(), LogFault> {
         let receipt_id = || entry.receipt_id.clone();
-        let seen: Seen<'_> = serde_json::from_str(body).map_err(|error| LogFault::Unreadable {
-            number,
-            receipt_id: receipt_id(),
-            problem: error.to_string(),
-        })?;
         if seen.tenant_id != self.tenant.as_str() {
             return Err(LogFault::Foreign {
                 number,
                 receipt_id: receipt_id(),
-                tenant: seen.tenant_id.into_owned(),
+                tenant: seen.tenant_id.clone().into_owned(),
             });
         }
         if seen.receipt_id != entry.receipt_id {
             return Err(LogFault::Swapped {
                 number,
                 receipt_id: receipt_id(),
-                says: seen.receipt_id.into_owned(),
+                says: seen.receipt_id.clone().into_owned(),
             });
         }
         if let Some(burns) = &mut self.burns {
-            burns.receipt(&seen, entry.position);
+            burns.receipt(seen, entry.position);
         }
         Ok(())
     }
@@ -178,6 +204,16 @@ impl Auditor {
         self.checked
     }
 
+    /// How many of the receipts were stubs.
+    pub fn pruned(&self) -> u64 {
+        self.stubs.count()
+    }
+
+    /// Whether there are stubs of which no receipt has told yet.
+    pub(super) fn has_untold_stubs(&self) -> bool {
+        self.stubs.are_untold()
+    }
+
     /// What the receipts say about keys, if that was asked for.
     pub fn burns(&mut self) -> Option<&mut Burns> {
         self.burns.as_mut()
@@ -205,7 +241,15 @@ impl Auditor {
         if *head != self.frontier {
             return Err(LogFault::HeadChanged { number });
         }
-        Ok(())
+        self.stubs.finish()
+    }
+}
+
+fn unreadable(entry: &LogEntry, number: u64, problem: String) -> LogFault {
+    LogFault::Unreadable {
+        number,
+        receipt_id: entry.receipt_id.clone(),
+        problem,
     }
 }
 

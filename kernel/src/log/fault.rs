@@ -66,6 +66,36 @@ pub enum LogFault {
         /// Whose it is.
         tenant: String,
     },
+    /// A receipt that never came into the log.
+    #[error("receipt `{receipt_id}`, which was to be {number} of the log, is gone: it was deleted")]
+    Lost {
+        /// Its number.
+        number: u64,
+        /// Its id.
+        receipt_id: String,
+    },
+    /// A stub that no pruning left.
+    #[error(
+        "the text of receipt `{receipt_id}` ({number} of the log) is gone, and no receipt tells of its pruning: it was taken away"
+    )]
+    Stubbed {
+        /// Its number.
+        number: u64,
+        /// Its id.
+        receipt_id: String,
+    },
+    /// Stubs that are not those that were left.
+    #[error(
+        "what is left of the receipts {first} to {last}, pruned by `{receipt_id}`, is not what that receipt tells: one of them was changed (`--segment` names it)"
+    )]
+    StubsChanged {
+        /// The first of them.
+        first: u64,
+        /// The last of them.
+        last: u64,
+        /// The receipt of the pruning.
+        receipt_id: String,
+    },
     /// A leaf does not follow from the ones before it.
     #[error(
         "receipt `{receipt_id}` ({number} of the log) does not follow the one before it: one of the two was rewritten with its hash, or put in"

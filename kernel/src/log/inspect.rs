@@ -8,11 +8,11 @@ use super::audit::Auditor;
 use super::burns::{BurnFault, Burns};
 use super::checkpoint::Checkpoint;
 use super::fault::LogFault;
+use super::pruning::named;
 use super::tree::{Frontier, LogHash};
-use super::{LOG_PAGE_MAX, Log};
+use super::{LOG_PAGE_MAX, Log, Sequenced};
 use crate::durable::StoreError;
 use crate::key::{IdempotencyKey, TenantId};
-use crate::receipt::Receipt;
 
 /// The most faults that are told; whoever finds so many looks at the store itself.
 const FAULTS_MAX: usize = 20;
@@ -36,6 +36,8 @@ pub struct Findings {
     pub size: u64,
     /// Their root.
     pub root: LogHash,
+    /// How many of them were pruned: their texts are elsewhere.
+    pub pruned: u64,
     /// How many checkpoints agree with it.
     pub checkpoints: u64,
     /// How many burned keys were compared; `None` if that was not asked for.
@@ -68,11 +70,32 @@ pub async fn inspect(
     audit: Audit,
     progress: &mut (dyn FnMut(u64, u64) + Send),
 ) -> Result<Findings, StoreError> {
+    let is_pruned = |findings: &Findings| {
+        matches!(
+            findings.faults.first(),
+            Some(Fault::Log(LogFault::Stubbed { .. }))
+        )
+    };
+    let found = inspect_once(log, tenant, audit.clone(), progress).await?;
+    if is_pruned(&found) {
+        // A pruning that began behind the reader's back: the second look sees all of it.
+        return inspect_once(log, tenant, audit, progress).await;
+    }
+    Ok(found)
+}
+
+async fn inspect_once(
+    log: &dyn Log,
+    tenant: &TenantId,
+    audit: Audit,
+    progress: &mut (dyn FnMut(u64, u64) + Send),
+) -> Result<Findings, StoreError> {
     let sequenced = log.sequence(tenant).await?;
     let burns = audit.is_against_store.then(Burns::default);
     let mut findings = Findings {
         size: 0,
         root: LogHash::of_nothing(),
+        pruned: 0,
         checkpoints: 0,
         keys: None,
         is_behind: sequenced.is_behind,
@@ -88,7 +111,9 @@ pub async fn inspect(
     let read = whole(log, tenant, &mut auditor, &sequenced.head, progress).await?;
     findings.size = auditor.frontier().size();
     findings.root = auditor.frontier().root();
+    findings.pruned = auditor.pruned();
     findings.checkpoints = auditor.checkpoints();
+    let read = read.and(lost(&sequenced));
     if let Err(fault) = read {
         findings.faults.push(fault.into());
         return Ok(findings);
@@ -112,19 +137,42 @@ pub async fn follow(
     checkpoints: Vec<Checkpoint>,
 ) -> Result<Result<Frontier, LogFault>, StoreError> {
     let known = edge.size();
-    let head = log.sequence(tenant).await?.head;
+    let sequenced = log.sequence(tenant).await?;
+    if let Err(fault) = lost(&sequenced) {
+        return Ok(Err(fault));
+    }
+    let head = sequenced.head;
     if head.size() < known {
         return Ok(Err(LogFault::RolledBack {
             found: head.size(),
             size: known,
         }));
     }
-    let mut auditor = match Auditor::resume(tenant, edge, checkpoints, None) {
-        Ok(auditor) => auditor,
-        Err(fault) => return Ok(Err(fault)),
-    };
-    let sound = whole(log, tenant, &mut auditor, &head, &mut |_, _| {}).await?;
-    Ok(sound.map(|()| auditor.frontier().clone()))
+    let mut tries = 0;
+    loop {
+        let auditor = Auditor::resume(tenant, edge.clone(), checkpoints.clone(), None);
+        let mut auditor = match auditor {
+            Ok(auditor) => auditor,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        tries += 1;
+        match whole(log, tenant, &mut auditor, &head, &mut |_, _| {}).await? {
+            // As in an audit: a pruning may have begun behind the reader's back.
+            Err(LogFault::Stubbed { .. }) if tries == 1 => {}
+            sound => return Ok(sound.map(|()| auditor.frontier().clone())),
+        }
+    }
+}
+
+/// Whether everything that was acknowledged could be appended.
+fn lost(sequenced: &Sequenced) -> Result<(), LogFault> {
+    match &sequenced.lost {
+        Some(id) => Err(LogFault::Lost {
+            number: sequenced.head.size().saturating_add(1),
+            receipt_id: id.clone(),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Every entry that the head is about, and that there is no other.
@@ -138,7 +186,15 @@ async fn whole(
     if let Err(fault) = extend(log, tenant, auditor, head.size(), progress).await? {
         return Ok(Err(fault));
     }
-    if let Err(fault) = auditor.finish(head) {
+    let mut head = head.clone();
+    if auditor.has_untold_stubs() {
+        // The receipt of a pruning is written before its first stub: it may have come since.
+        head = log.sequence(tenant).await?.head;
+        if let Err(fault) = extend(log, tenant, auditor, head.size(), progress).await? {
+            return Ok(Err(fault));
+        }
+    }
+    if let Err(fault) = auditor.finish(&head) {
         return Ok(Err(fault));
     }
     // Whatever stands behind the head was appended since, and then the head has moved.
@@ -231,10 +287,9 @@ async fn compare_once(
     let room = FAULTS_MAX.saturating_sub(faults.len());
     for position in burns.missing().into_iter().take(room) {
         let found = log.log_entries(tenant, position, 1).await?;
-        let named = found.first().and_then(|entry| {
-            let receipt: Receipt = serde_json::from_str(entry.body.as_deref()?).ok()?;
-            Some((receipt.idempotency_key, receipt.receipt_id))
-        });
+        let named = found
+            .first()
+            .and_then(|entry| named(entry.body.as_deref()?));
         let (key, receipt_id): (IdempotencyKey, String) = match named {
             Some(named) => named,
             None => continue,

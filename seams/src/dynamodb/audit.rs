@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use async_trait::async_trait;
-use operators_kernel::log::{Burned, BurnedPage, Frontier, LOG_PAGE_MAX, Log, LogEntry, Sequenced};
+use operators_kernel::log::{
+    Burned, BurnedPage, Frontier, LOG_PAGE_MAX, Log, LogEntry, PlacedStub, Sequenced, is_stub,
+};
 use operators_kernel::{StoreError, TenantId};
 
 use super::fields::text;
@@ -75,10 +77,7 @@ impl Log for DynamoStore {
     }
 
     async fn sequence(&self, tenant: &TenantId) -> Result<Sequenced, StoreError> {
-        Ok(Sequenced {
-            head: self.shared.sequence(tenant).await?,
-            is_behind: false,
-        })
+        self.shared.sequence(tenant).await
     }
 
     async fn log_entries(
@@ -115,6 +114,20 @@ impl Log for DynamoStore {
             entry.body = bodies.remove(&entry.receipt_id);
         }
         Ok(entries)
+    }
+
+    async fn put_stubs(&self, tenant: &TenantId, stubs: Vec<PlacedStub>) -> Result<(), StoreError> {
+        self.shared.put_stubs(tenant, &stubs).await
+    }
+
+    async fn stub(
+        &self,
+        tenant: &TenantId,
+        receipt_id: &str,
+    ) -> Result<Option<String>, StoreError> {
+        let ids = [receipt_id.to_owned()];
+        let mut found = self.shared.bodies(tenant, &ids).await?;
+        Ok(found.remove(receipt_id).filter(|text| is_stub(text)))
     }
 
     /// Looks through the whole table: receipts are found by their ids alone.

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use operators_kernel::log::is_stub;
 use operators_kernel::{EntityKey, IdempotencyKey, Receipt, SessionId, TenantId, json};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -107,7 +108,16 @@ pub(super) fn write_receipt(receipt: &Receipt) -> Result<Item, String> {
 
 /// A receipt from its item.
 pub(super) fn read_receipt(item: &Item) -> Result<Receipt, String> {
+    if is_pruned(item) {
+        return Err("the text of a receipt was pruned".to_owned());
+    }
     Fields::of(item, "a receipt").json("body")
+}
+
+/// Whether only a stub is left of a receipt.
+pub(super) fn is_pruned(item: &Item) -> bool {
+    let body = Fields::of(item, "a receipt").text("body");
+    body.is_ok_and(is_stub)
 }
 
 pub(super) fn write_span(span: &Span) -> Item {

@@ -1,18 +1,16 @@
 //! Looking: what people and auditors ask of the table. All reads are consistent.
 
-use std::collections::HashMap;
-
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::TimeToLiveStatus;
 use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
-use operators_kernel::log::Log;
+use operators_kernel::log::{Log, is_stub};
 use operators_kernel::{
-    Cursor, EntityKey, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt,
-    ReceiptFilter, StoreError, StoreTime, TenantId,
+    Cursor, EntityKey, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, ReceiptFilter,
+    StoreError, StoreTime, TenantId,
 };
 
 use super::fields::{Fields, ordinal};
-use super::item::{Address, read_receipt};
+use super::item::{Address, from_json, is_pruned, read_receipt};
 use super::pages::{IdPage, PAGE_SIZE, page_address};
 use super::request::Range;
 use super::sheet::Sheet;
@@ -152,6 +150,9 @@ impl Shared {
             return Ok(None);
         };
         let unusable = |problem: String| self.table.unusable(problem);
+        if is_pruned(&item) {
+            return Ok(None);
+        }
         let receipt = read_receipt(&item).map_err(unusable)?;
         let fields = Fields::of(&item, "a receipt");
         let lane: usize = fields.number("lane").map_err(unusable)?;
@@ -234,25 +235,20 @@ impl Shared {
         let wanted: Vec<(u64, &String)> = numbered
             .filter(|(number, _)| (first..=last).contains(number))
             .collect();
-        let addresses: Vec<Address> = wanted
-            .iter()
-            .map(|(_, id)| Address::receipt(tenant, id))
-            .collect();
-        let mut bodies: HashMap<String, Receipt> = HashMap::with_capacity(wanted.len());
-        for item in self.table.get_all(&addresses).await? {
-            let receipt = read_receipt(&item).map_err(|problem| self.table.unusable(problem))?;
-            bodies.insert(receipt.receipt_id.clone(), receipt);
+        let ids: Vec<String> = wanted.iter().map(|(_, id)| (*id).clone()).collect();
+        let bodies = self.bodies(tenant, &ids).await?;
+        let mut entries = Vec::with_capacity(wanted.len());
+        for (sequence, id) in wanted {
+            let gone = || self.table.unusable(format!("receipt `{id}` is gone"));
+            let body = bodies.get(id).ok_or_else(gone)?;
+            if is_stub(body) {
+                continue;
+            }
+            let receipt = from_json("a receipt", body);
+            let receipt = receipt.map_err(|problem| self.table.unusable(problem))?;
+            entries.push(LedgerEntry { sequence, receipt });
         }
-        let entry = |(sequence, id): &(u64, &String)| {
-            let receipt = bodies.remove(*id);
-            let receipt =
-                receipt.ok_or_else(|| self.table.unusable(format!("receipt `{id}` is gone")))?;
-            Ok(LedgerEntry {
-                sequence: *sequence,
-                receipt,
-            })
-        };
-        wanted.iter().map(entry).collect()
+        Ok(entries)
     }
 
     pub(super) async fn pages(

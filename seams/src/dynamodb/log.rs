@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
-use operators_kernel::log::{Frontier, LogHash};
+use operators_kernel::log::{Frontier, LogHash, Sequenced};
 use operators_kernel::{StoreError, TenantId};
 
 use super::Shared;
@@ -122,16 +122,24 @@ impl Shared {
         pages.map_err(|problem| self.table.unusable(problem))
     }
 
-    pub(super) async fn sequence(&self, tenant: &TenantId) -> Result<Frontier, StoreError> {
+    pub(super) async fn sequence(&self, tenant: &TenantId) -> Result<Sequenced, StoreError> {
         let numbered = self.last_page(tenant).await?.last_number();
         let mut pauses = Pauses::new(&self.table.observer);
         loop {
             let mut head = self.log_head(tenant).await?;
             let size = head.frontier.size();
+            let done = |head: Head, lost: Option<String>| Sequenced {
+                head: head.frontier,
+                is_behind: false,
+                lost,
+            };
             if size >= numbered {
-                return Ok(head.frontier);
+                return Ok(done(head, None));
             }
-            let pages = self.appended(tenant, &mut head, numbered).await?;
+            let (pages, lost) = self.appended(tenant, &mut head, numbered).await?;
+            if head.frontier.size() == size {
+                return Ok(done(head, lost));
+            }
             let mut writes: Vec<Write> = pages.iter().map(|page| page.write(tenant)).collect();
             writes.push(head.write(tenant));
             let id = fresh_id().map_err(|problem| self.table.unavailable(problem))?;
@@ -146,13 +154,13 @@ impl Shared {
         }
     }
 
-    /// The pages after one step, and the head over them.
+    /// The pages after one step, and the head over them; what is gone ends it.
     async fn appended(
         &self,
         tenant: &TenantId,
         head: &mut Head,
         numbered: u64,
-    ) -> Result<Vec<LogPage>, StoreError> {
+    ) -> Result<(Vec<LogPage>, Option<String>), StoreError> {
         let size = head.frontier.size();
         let last = numbered.min(size.saturating_add(STEP_MAX));
         let (from, to) = (size / PAGE_SIZE, (last - 1) / PAGE_SIZE);
@@ -167,8 +175,10 @@ impl Shared {
         let names: Vec<String> = fresh.iter().map(|(_, id)| id.clone()).collect();
         let bodies = self.bodies(tenant, &names).await?;
         for (number, id) in fresh {
-            let gone = || self.table.unusable(format!("receipt `{id}` is gone"));
-            let leaf = LogHash::of_leaf(bodies.get(&id).ok_or_else(gone)?.as_bytes());
+            let Some(body) = bodies.get(&id) else {
+                return Ok((pages, Some(id)));
+            };
+            let leaf = LogHash::of_leaf(body.as_bytes());
             let link = head.frontier.push(leaf);
             let index = (number - 1) / PAGE_SIZE;
             if pages.last().is_none_or(|page| page.index != index) {
@@ -183,7 +193,7 @@ impl Shared {
                 page.hashes.push([leaf, link]);
             }
         }
-        Ok(pages)
+        Ok((pages, None))
     }
 
     /// The texts of these receipts, as they are kept.

@@ -13,6 +13,7 @@ use aws_sdk_dynamodb::types::{
     TransactWriteItem,
 };
 use operators_kernel::StoreError;
+use operators_kernel::log::STUB_START;
 
 use super::fields::{number, text};
 use super::item::{Address, BY, Item, PK, SK, VERSION};
@@ -39,6 +40,8 @@ pub(super) enum Expect {
     Absent,
     /// It is as it was read.
     Version(u64),
+    /// It is a receipt that still has its text.
+    Unpruned,
     /// Whatever it is.
     Anything,
 }
@@ -280,6 +283,11 @@ impl Table {
                     Expect::Absent | Expect::Version(0) => {
                         put.condition_expression(format!("attribute_not_exists({PK})"))
                     }
+                    Expect::Unpruned => put
+                        .condition_expression(format!(
+                            "attribute_exists({PK}) AND NOT begins_with(body, :stub)"
+                        ))
+                        .expression_attribute_values(":stub", text(STUB_START)),
                     Expect::Version(version) => put
                         .condition_expression(format!("{VERSION} = :v"))
                         .expression_attribute_values(":v", number(*version)),

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
-use operators_kernel::log::Log;
+use operators_kernel::log::{Log, is_stub};
 use operators_kernel::{
     Cursor, EntityKey, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt,
     ReceiptFilter, StoreError, StoreTime, TenantId,
@@ -102,11 +102,15 @@ async fn receipts(
         let rows = lines.run(statement).await?;
         for row in &rows {
             let sequence = u64::try_from(row.try_get::<i64, _>(0)?).unwrap_or(0);
-            let receipt: Receipt = from_json("a receipt", row.try_get(1)?)?;
             cursor = match cursor {
                 Cursor::After(_) => Cursor::After(sequence),
                 Cursor::Before(_) => Cursor::Before(sequence),
             };
+            let body: &str = row.try_get(1)?;
+            if is_stub(body) {
+                continue;
+            }
+            let receipt: Receipt = from_json("a receipt", body)?;
             if filter.admits(&receipt) {
                 found.push(LedgerEntry { sequence, receipt });
             }
@@ -138,6 +142,11 @@ pub(super) async fn find_receipt(
         .finish()?;
     let rows = line.rows(statement).await?;
     let found = rows.first().map(|row| row.try_get(1)).transpose()?;
+    if found.is_some_and(is_stub) {
+        return Err(Trouble::Unusable(
+            "the text of a receipt was pruned".to_owned(),
+        ));
+    }
     found.map(|body| from_json("a receipt", body)).transpose()
 }
 

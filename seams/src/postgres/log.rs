@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use operators_kernel::log::{
-    Burned, BurnedPage, Frontier, LOG_PAGE_MAX, Log, LogEntry, LogHash, Sequenced,
+    Burned, BurnedPage, Frontier, LOG_PAGE_MAX, Log, LogEntry, LogHash, PlacedStub, Sequenced,
 };
 use operators_kernel::{IdempotencyKey, StoreError, TenantId, json};
 use sqlx::Row;
@@ -52,12 +52,20 @@ async fn sequence(lines: &Arc<Lines>, tenant: &TenantId) -> Result<Sequenced, Tr
             }
         };
         if !is_behind {
-            return Ok(Sequenced { head, is_behind });
+            let lost = None;
+            return Ok(Sequenced {
+                head,
+                is_behind,
+                lost,
+            });
         }
     }
     let head = head(lines, tenant).await?;
-    let is_behind = true;
-    Ok(Sequenced { head, is_behind })
+    Ok(Sequenced {
+        head,
+        is_behind: true,
+        lost: None,
+    })
 }
 
 /// One transaction: the head after it, and whether there is more.
@@ -124,6 +132,32 @@ async fn entries(
         })
     };
     rows.iter().map(entry).collect()
+}
+
+async fn put_stubs(
+    lines: &Arc<Lines>,
+    tenant: &TenantId,
+    stubs: &[PlacedStub],
+) -> Result<(), Trouble> {
+    let statement = Call::of("log_prune")
+        .text(tenant.as_str())
+        .column(stubs.iter().map(|one| Value::Text(&one.receipt_id)))
+        .column(stubs.iter().map(|one| Value::Text(&one.stub)))
+        .finish()?;
+    lines.run(statement).await.map(|_| ())
+}
+
+async fn stub(
+    lines: &Arc<Lines>,
+    tenant: &TenantId,
+    receipt_id: &str,
+) -> Result<Option<String>, Trouble> {
+    let statement = Call::of("log_stub")
+        .text(tenant.as_str())
+        .text(receipt_id)
+        .finish()?;
+    let rows = lines.run(statement).await?;
+    Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
 }
 
 async fn strays(lines: &Arc<Lines>, tenant: &TenantId) -> Result<Vec<String>, Trouble> {
@@ -208,6 +242,22 @@ impl Log for PgStore {
     ) -> Result<Vec<LogEntry>, StoreError> {
         let tenant = tenant.clone();
         self.owned(|lines| async move { entries(&lines, &tenant, from, limit).await })
+            .await
+    }
+
+    async fn put_stubs(&self, tenant: &TenantId, stubs: Vec<PlacedStub>) -> Result<(), StoreError> {
+        let tenant = tenant.clone();
+        self.owned(|lines| async move { put_stubs(&lines, &tenant, &stubs).await })
+            .await
+    }
+
+    async fn stub(
+        &self,
+        tenant: &TenantId,
+        receipt_id: &str,
+    ) -> Result<Option<String>, StoreError> {
+        let (tenant, receipt_id) = (tenant.clone(), receipt_id.to_owned());
+        self.owned(|lines| async move { stub(&lines, &tenant, &receipt_id).await })
             .await
     }
 

@@ -17,6 +17,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0005_notes.sql"),
     include_str!("../../migrations/postgres/0006_settled_pages.sql"),
     include_str!("../../migrations/postgres/0007_log.sql"),
+    include_str!("../../migrations/postgres/0008_retention.sql"),
 ];
 
 /// The oldest server the functions were tried on.

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use operators_kernel::log::{
-    Burned, BurnedPage, Frontier, LOG_PAGE_MAX, Log, LogEntry, LogHash, Sequenced,
+    Burned, BurnedPage, Frontier, LOG_PAGE_MAX, Log, LogEntry, LogHash, PlacedStub, Sequenced,
+    is_stub,
 };
 use operators_kernel::{IdempotencyKey, StoreError, TenantId};
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -16,16 +17,23 @@ use super::records::{RowError, meaning, signed, unsigned};
 const HEAD: &str = "SELECT size, frontier FROM log WHERE tenant = ?1";
 const PUT_HEAD: &str = "INSERT INTO log (tenant, size, frontier) VALUES (?1, ?2, ?3) \
     ON CONFLICT (tenant) DO UPDATE SET size = ?2, frontier = ?3";
+/// In the order of the rows, whosever they are (`+` keeps `SQLite` from another index): to sort a
+/// tenant's receipts again for every page would take the square of their number.
 const ENTRIES: &str = "SELECT position, receipt_id, leaf, link, body FROM receipt \
-    WHERE tenant = ?1 AND sequence >= ?2 AND position IS NOT NULL ORDER BY sequence LIMIT ?3";
+    WHERE +tenant = ?1 AND sequence >= ?2 AND position IS NOT NULL ORDER BY sequence LIMIT ?3";
 const PLACE_FROM: &str = "SELECT sequence, position FROM receipt \
-    WHERE tenant = ?1 AND sequence >= ?2 AND position IS NOT NULL ORDER BY sequence LIMIT 1";
+    WHERE +tenant = ?1 AND sequence >= ?2 AND position IS NOT NULL ORDER BY sequence LIMIT 1";
 const STRAYS: &str =
     "SELECT receipt_id FROM receipt WHERE tenant = ?1 AND position IS NULL LIMIT 20";
 const BURNED: &str = "SELECT idempotency_key, generation, \
     application ->> '$.original.receipt_id' FROM key \
     WHERE tenant = ?1 AND idempotency_key > ?2 AND application IS NOT NULL \
     ORDER BY idempotency_key LIMIT ?3";
+
+/// The trigger decides whether it may be.
+const PUT_STUB: &str = "UPDATE receipt SET body = ?3 WHERE tenant = ?1 AND receipt_id = ?2 \
+    AND substr(body, 1, 10) <> '{\"pruned\":'";
+const STUB: &str = "SELECT body FROM receipt WHERE tenant = ?1 AND receipt_id = ?2";
 
 /// The logs that one transaction appends to, each read once and written once.
 #[derive(Debug, Default)]
@@ -184,6 +192,7 @@ impl Log for SqliteStore {
         Ok(Sequenced {
             head: Log::head(self, tenant).await?,
             is_behind: false,
+            lost: None,
         })
     }
 
@@ -200,6 +209,33 @@ impl Log for SqliteStore {
             let mut statement = connection.prepare_cached(ENTRIES)?;
             let found = statement.query_map((tenant.as_str(), start, limit), entry)?;
             Ok(found.collect::<rusqlite::Result<_>>()?)
+        })
+        .await
+    }
+
+    async fn put_stubs(&self, tenant: &TenantId, stubs: Vec<PlacedStub>) -> Result<(), StoreError> {
+        let tenant = tenant.clone();
+        self.writer
+            .run(move |rows| {
+                for one in &stubs {
+                    rows.execute(PUT_STUB, (tenant.as_str(), &one.receipt_id, &one.stub))?;
+                }
+                Ok(())
+            })
+            .await
+    }
+
+    async fn stub(
+        &self,
+        tenant: &TenantId,
+        receipt_id: &str,
+    ) -> Result<Option<String>, StoreError> {
+        let (tenant, receipt_id) = (tenant.clone(), receipt_id.to_owned());
+        self.look(move |connection| {
+            let mut statement = connection.prepare_cached(STUB)?;
+            let found = statement.query_row((tenant.as_str(), receipt_id), |row| row.get(0));
+            let found: Option<String> = found.optional()?;
+            Ok(found.filter(|body| is_stub(body)))
         })
         .await
     }

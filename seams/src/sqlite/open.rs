@@ -23,6 +23,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0003_notes.sql"),
     include_str!("../../migrations/sqlite/0004_log.sql"),
     include_str!("../../migrations/sqlite/0005_log_sealed.sql"),
+    include_str!("../../migrations/sqlite/0006_retention.sql"),
 ];
 
 /// The schema from which on every receipt has a place in a log.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName};
+use operators_kernel::log::is_stub;
 use operators_kernel::{
     EntityKey, IdempotencyKey, Receipt, RedactionKey, SessionId, StoreTime, TenantId, Ticket,
     Timestamp, json,
@@ -77,7 +78,7 @@ impl<'a> Rows<'a> {
         self.logs.write(self.connection)
     }
 
-    fn execute(&self, statement: &str, params: impl Params) -> Result<(), RowError> {
+    pub(super) fn execute(&self, statement: &str, params: impl Params) -> Result<(), RowError> {
         self.connection.prepare_cached(statement)?.execute(params)?;
         Ok(())
     }
@@ -233,18 +234,22 @@ impl Book for Rows<'_> {
     fn append(&mut self, receipt: Receipt) -> Result<(), RowError> {
         let body = json::canonical(&receipt).map_err(|e| meaning("a receipt", &e.to_string()))?;
         let tenant = &receipt.tenant_id;
-        let place = self.logs.place(self.connection, tenant, &body)?;
+        let place = if is_unlogged() {
+            None
+        } else {
+            Some(self.logs.place(self.connection, tenant, &body)?)
+        };
         let written = self.connection.prepare_cached(APPEND)?.execute((
             &receipt.receipt_id,
             tenant.as_str(),
             receipt.idempotency_key.as_str(),
             receipt.settled_at.to_string(),
             body,
-            place.position,
-            place.leaf.as_bytes(),
-            place.link.as_bytes(),
+            place.as_ref().map(|place| place.position),
+            place.as_ref().map(|place| place.leaf.as_bytes()),
+            place.as_ref().map(|place| place.link.as_bytes()),
         ))?;
-        if written > 0 {
+        if let Some(place) = place.filter(|_| written > 0) {
             self.logs.grow(tenant, &place);
         }
         Ok(())
@@ -257,6 +262,9 @@ impl Book for Rows<'_> {
     ) -> Result<Option<Receipt>, RowError> {
         let find = "SELECT body FROM receipt WHERE receipt_id = ?1";
         let body: Option<String> = self.value(find, [receipt_id])?;
+        if body.as_deref().is_some_and(is_stub) {
+            return Err(meaning("a receipt", "its text was pruned"));
+        }
         body.map(|body| from_json("a receipt", &body)).transpose()
     }
 
@@ -429,5 +437,17 @@ impl Rows<'_> {
         self.alive
             .is_shown_elsewhere(session)
             .map_err(RowError::Alive)
+    }
+}
+
+/// Whether the benchmark asked for receipts without a place.
+fn is_unlogged() -> bool {
+    #[cfg(feature = "unlogged")]
+    {
+        crate::unlogged::is_set()
+    }
+    #[cfg(not(feature = "unlogged"))]
+    {
+        false
     }
 }

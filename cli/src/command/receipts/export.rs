@@ -75,6 +75,9 @@ pub(super) async fn run(args: ExportArgs, project: Option<&Path>) -> Result<Exit
         sink.add(&receipts)?;
     }
     sink.finish()?;
+    if args.after.is_none() {
+        trail.tell_pruned().await?;
+    }
     // At the end of the trail too: the next export goes on from there.
     if args.limit.is_some() || args.after.is_some() || args.output.is_some() {
         tell_program(cursor);

@@ -52,6 +52,9 @@ pub(super) async fn run(args: ListArgs, project: Option<&Path>) -> Result<Exit> 
         }
         newest = newest.or_else(|| receipts.first().map(|first| first.receipt_id.clone()));
     }
+    if left > 0 {
+        trail.tell_pruned().await?;
+    }
     let more = left == 0 && !trail.page(&filter, cursor.cursor(), 1).await?.is_empty();
     if args.json {
         if more {

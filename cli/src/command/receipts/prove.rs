@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args as ArgsOf;
 use operators_kernel::log::{
-    Bundle, LOG_PAGE_MAX, LogHash, Proved, PublicKey, SignedCheckpoint, prove_consistency,
+    Bundle, LOG_PAGE_MAX, LogHash, Proved, PublicKey, SignedCheckpoint, is_stub, prove_consistency,
     prove_inclusion,
 };
 use serde_json::{Value, json};
@@ -101,6 +101,13 @@ async fn inclusion(
     let position = u64::try_from(place)?;
     let found = signed.store.log().log_entries(tenant, position, 1).await?;
     let receipt = found.into_iter().next().and_then(|entry| entry.body);
+    if receipt.as_deref().is_some_and(is_stub) {
+        bail!(
+            "receipt `{}` was pruned, and a proof needs its text; `receipts show` says where it \
+             is, and `verify --segment` proves that file whole",
+            shown(id)
+        );
+    }
     Ok(Bundle::Inclusion {
         checkpoint: checkpoint.to_string(),
         position,

@@ -17,7 +17,7 @@ use operators_kernel::PAGE_MAX;
 use self::page::{About, Doubts};
 use self::tally::Tally;
 use super::cursor::Newer;
-use super::trail::Trail;
+use super::trail::{Trail, last_pruning};
 use crate::args::Whose;
 use crate::deliver::Delivery;
 use crate::exit::Exit;
@@ -55,6 +55,9 @@ pub(super) async fn run(args: ReportArgs, project: Option<&Path>) -> Result<Exit
         filter: words(&filter),
         made_at: trail.clock.now(),
         doubts: Doubts::of(&open),
+        pruned: last_pruning(&*trail.ledger, &trail.tenant)
+            .await?
+            .map_or(0, |last| last.to),
     };
     out.write_all(page::write(&tally, &about).as_bytes())?;
     out.finish()?;

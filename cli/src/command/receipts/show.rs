@@ -95,6 +95,7 @@ pub(super) fn outcome_words(receipt: &Receipt) -> String {
         (ReceiptKind::Veto, ..) => "vetoed".to_owned(),
         (ReceiptKind::Acknowledge, ..) => "acknowledged".to_owned(),
         (ReceiptKind::SigningKey, ..) => "signing key replaced".to_owned(),
+        (ReceiptKind::Prune, ..) => "receipts pruned".to_owned(),
         (ReceiptKind::Correction, ..) => format!("corrected: {outcome}"),
         (ReceiptKind::Proposal, Some(ReceiptOutcome::Refused), Some(reason)) => {
             format!("refused: {}", reason.as_str())
@@ -115,6 +116,7 @@ pub(super) fn kind(kind: ReceiptKind) -> &'static str {
         ReceiptKind::Veto => "veto: a person said no to what waited",
         ReceiptKind::Acknowledge => "acknowledge: a person has seen an alert",
         ReceiptKind::SigningKey => "signing_key: the key that signs checkpoints was replaced",
+        ReceiptKind::Prune => "prune: the texts of old receipts went into a file",
     }
 }
 

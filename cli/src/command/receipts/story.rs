@@ -144,7 +144,10 @@ impl Story {
                 .original_receipt_id
                 .as_ref()
                 .is_some_and(|original| cited.contains(original)),
-            ReceiptKind::Pause | ReceiptKind::Resume | ReceiptKind::SigningKey => true,
+            ReceiptKind::Pause
+            | ReceiptKind::Resume
+            | ReceiptKind::SigningKey
+            | ReceiptKind::Prune => true,
         };
         if !is_ours {
             return;
@@ -180,7 +183,8 @@ async fn generation(trail: &Trail, receipt: &Receipt) -> Result<u32> {
         | ReceiptKind::Correction
         | ReceiptKind::Pause
         | ReceiptKind::Resume
-        | ReceiptKind::SigningKey => None,
+        | ReceiptKind::SigningKey
+        | ReceiptKind::Prune => None,
     };
     let Some(cited) = cited else {
         return Ok(receipt.generation);

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
+use operators_kernel::life::NoteName;
+use operators_kernel::log::{Pruned, Pruning};
 use operators_kernel::{
     Clock, Cursor, Ledger, LedgerEntry, PAGE_MAX, Receipt, ReceiptFilter, TenantId,
 };
@@ -11,12 +13,21 @@ use operators_kernel::{
 use super::cursor::Older;
 use crate::args::Whose;
 use crate::compose;
-use crate::output::shown;
+use crate::output::{note, shown};
 use crate::project::Project;
 use crate::table::ID_END;
 
 /// How far back `find` looks for the end of an id.
 const ID_END_SEARCH_MAX: usize = 50_000;
+
+/// How far a tenant's receipts were pruned.
+pub(super) async fn last_pruning(
+    ledger: &dyn Ledger,
+    tenant: &TenantId,
+) -> Result<Option<Pruning>> {
+    let found = ledger.note(tenant, &NoteName::pruned()).await?;
+    Ok(Pruning::read(found.as_deref())?)
+}
 
 /// The trail of one tenant.
 pub(super) struct Trail {
@@ -67,6 +78,18 @@ impl Trail {
         Ok(page.await?)
     }
 
+    /// Says how many receipts are not in what was shown because they were pruned.
+    pub(super) async fn tell_pruned(&self) -> Result<()> {
+        if let Some(last) = last_pruning(&*self.ledger, &self.tenant).await? {
+            let (count, file) = (last.to, shown(&last.segment));
+            note(&format!(
+                "{count} pruned: the first {count} receipts of the log are in segments, the last \
+                 of them in `{file}`"
+            ));
+        }
+        Ok(())
+    }
+
     /// The newest receipt that fits.
     pub(super) async fn newest(&self, filter: &ReceiptFilter) -> Result<Option<LedgerEntry>> {
         Ok(self.page(filter, Older::END.cursor(), 1).await?.pop())
@@ -88,6 +111,10 @@ impl Trail {
                 shown(id),
                 shown(&self.tenant)
             );
+        }
+        let stub = self.ledger.log().stub(&self.tenant, id).await?;
+        if let Some(stub) = stub.as_deref().and_then(Pruned::read) {
+            return Err(self.pruned(id, &stub).await?);
         }
         let mut found: Option<Receipt> = None;
         let mut before = Older::END;
@@ -118,5 +145,32 @@ impl Trail {
                 shown(&self.tenant)
             )
         })
+    }
+
+    /// Where a pruned receipt went, as the receipt of its pruning tells.
+    async fn pruned(&self, id: &str, stub: &Pruned) -> Result<anyhow::Error> {
+        let filter = ReceiptFilter {
+            receipt_id: Some(stub.by.clone()),
+            ..ReceiptFilter::default()
+        };
+        let told = self.newest(&filter).await?;
+        let told = told.and_then(|entry| Pruning::told_by(&entry.receipt));
+        let file = told.map_or_else(
+            || "a segment".to_owned(),
+            |told| format!("`{}`", told.segment),
+        );
+        let outcome = stub
+            .outcome
+            .map_or("-", operators_kernel::ReceiptOutcome::as_str);
+        Ok(anyhow!(
+            "receipt `{}` was pruned: its text is among receipts {} to {} in {} (receipt `{}`); \
+             what is left of it is its hash, its key `{}` and its outcome, {outcome}",
+            shown(id),
+            stub.from + 1,
+            stub.to,
+            shown(&file),
+            shown(&stub.by),
+            shown(&stub.key)
+        ))
     }
 }

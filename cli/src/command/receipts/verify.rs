@@ -8,11 +8,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args as ArgsOf;
 use operators_kernel::log::{
-    Audit, Checkpoint, Fault, Findings, LOG_PAGE_MAX, PublicKey, SignedCheckpoint, inspect,
+    Audit, Checkpoint, Fault, Findings, LOG_PAGE_MAX, PublicKey, SignedCheckpoint, inspect, is_stub,
 };
 use operators_kernel::{DurableExec, TenantId};
 use serde_json::json;
 
+use super::segment;
 use crate::args::Whose;
 use crate::compose;
 use crate::exit::Exit;
@@ -54,6 +55,9 @@ pub(crate) struct VerifyArgs {
     /// Hold the burned keys against the receipts, both ways
     #[arg(long)]
     against_store: bool,
+    /// A file that `prune` wrote: hold it against the log too; may be given more than once
+    #[arg(long, value_name = "FILE")]
+    segment: Vec<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -77,7 +81,7 @@ pub(super) async fn verify(asked: &VerifyArgs, project: Option<&Path>) -> Result
     let signed = &Signed::open(project, &asked.whose).await?;
     let checkpoints = match checkpoints(signed, asked)? {
         Ok(checkpoints) => checkpoints,
-        Err(fault) => return tell(signed, asked, None, &[fault]),
+        Err(fault) => return tell(signed, asked, None, &[fault.to_string()]),
     };
     let audit = Audit {
         checkpoints,
@@ -88,21 +92,30 @@ pub(super) async fn verify(asked: &VerifyArgs, project: Option<&Path>) -> Result
     let mut progress = |done, of| bar.show(done, of);
     let found = inspect(log, &signed.tenant, audit, &mut progress).await?;
     drop(bar);
-    tell(signed, asked, Some(&found), &found.faults)
+    let mut faults: Vec<String> = found.faults.iter().map(Fault::to_string).collect();
+    let keys = trusted(signed, asked)?;
+    for file in &asked.segment {
+        faults.extend(segment::compare(signed, file, &keys).await?.err());
+    }
+    tell(signed, asked, Some(&found), &faults)
+}
+
+/// The keys whose signatures count.
+fn trusted(signed: &Signed, asked: &VerifyArgs) -> Result<Vec<PublicKey>> {
+    match asked.key {
+        Some(key) => Ok(vec![key]),
+        None => signed.notary.keyring.public_keys(),
+    }
 }
 
 /// The checkpoints that the log must agree with: those of the project and those that were given.
 fn checkpoints(signed: &Signed, asked: &VerifyArgs) -> Result<Result<Vec<Checkpoint>, Fault>> {
     let mut history = signed.notary.history()?;
-    let known = signed.notary.keyring.public_keys()?;
-    let trusted = match &asked.key {
-        Some(key) => {
-            // Those of an earlier key are for whoever trusts that one.
-            history.retain(|one| one.is_signed_by(key));
-            vec![*key]
-        }
-        None => known,
-    };
+    let trusted = trusted(signed, asked)?;
+    if let Some(key) = &asked.key {
+        // Those of an earlier key are for whoever trusts that one.
+        history.retain(|one| one.is_signed_by(key));
+    }
     for file in &asked.head {
         history.push(read_checkpoint(file)?);
     }
@@ -119,7 +132,7 @@ fn tell(
     signed: &Signed,
     asked: &VerifyArgs,
     found: Option<&Findings>,
-    faults: &[Fault],
+    faults: &[String],
 ) -> Result<Exit> {
     let exit = if faults.is_empty() {
         Exit::Ok
@@ -132,9 +145,10 @@ fn tell(
             "sound": faults.is_empty(),
             "size": found.map(|found| found.size),
             "root": found.map(|found| found.root),
+            "pruned": found.map(|found| found.pruned),
             "checkpoints": found.map(|found| found.checkpoints),
             "keys": found.and_then(|found| found.keys),
-            "faults": faults.iter().map(Fault::to_string).collect::<Vec<_>>(),
+            "faults": faults,
         });
         output::json(&told, true)?;
         return Ok(exit);
@@ -151,6 +165,15 @@ fn tell(
         found.size
     ))?;
     data(&format!("root: {}", found.root))?;
+    if found.pruned > 0 {
+        data(&format!(
+            "pruned, of which only hashes are left: {}",
+            found.pruned
+        ))?;
+    }
+    if !asked.segment.is_empty() {
+        data(&format!("segments that agree: {}", asked.segment.len()))?;
+    }
     data(&format!(
         "signed checkpoints that agree: {}",
         found.checkpoints
@@ -213,6 +236,13 @@ async fn write_log(signed: &Signed, size: u64, file: &Path) -> Result<()> {
         }
         for entry in page.iter().filter(|entry| entry.position < size) {
             let body = entry.body.as_deref().context("a receipt is gone")?;
+            if is_stub(body) {
+                bail!(
+                    "receipt {} of the log was pruned; its text is in a segment, which \
+                     `verify.py segment` checks by itself",
+                    entry.position + 1
+                );
+            }
             writeln!(out, "{body}")?;
         }
         from = page.last().map_or(size, |last| last.position + 1);

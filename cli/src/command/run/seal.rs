@@ -1,6 +1,7 @@
-//! What a run owes the log of receipts: it begins on a store that holds all that was signed, and
-//! ends with everything in the log and signed.
+//! What a run owes the log of receipts: it begins on a store that holds all that was signed, signs
+//! on the way if it is long, and ends with everything in the log and signed.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,48 @@ pub(super) async fn begin(
     let notary = Notary::of(project, tenant, Arc::clone(store));
     notary.check().await?;
     Ok(Some(notary))
+}
+
+/// Does the work, and signs on the way whenever it has lasted so long again. That it could not is
+/// said; the work goes on all the same.
+pub(super) async fn meanwhile<T>(
+    notary: Option<&Notary>,
+    every: Duration,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = pin!(work);
+    let Some(notary) = notary else {
+        return work.await;
+    };
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            () = tokio::time::sleep(every) => {}
+        }
+        let mut sealing = pin!(on_the_way(notary));
+        tokio::select! {
+            biased;
+            done = &mut work => {
+                // What is being handed over arrives: the end has nothing new to hand over then.
+                sealing.await;
+                return done;
+            }
+            () = &mut sealing => {}
+        }
+    }
+}
+
+async fn on_the_way(notary: &Notary) {
+    let problem = match tokio::time::timeout(PATIENCE, notary.sign()).await {
+        Ok(Ok(_)) => return,
+        Ok(Err(error)) => format!("{error:#}"),
+        Err(_) => format!("no end after {} s", PATIENCE.as_secs()),
+    };
+    warn(&format!(
+        "the log of receipts was not signed on the way: {}; the end of the run tries again",
+        shown(&problem)
+    ));
 }
 
 /// Puts what was written into the log and signs it. What happened has happened: that it could not be

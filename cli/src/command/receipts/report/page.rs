@@ -24,6 +24,8 @@ pub(super) struct About<'a> {
     pub(super) filter: String,
     pub(super) made_at: Timestamp,
     pub(super) doubts: Doubts,
+    /// How many receipts are in segments, and not here.
+    pub(super) pruned: u64,
 }
 
 /// The doubts that are open now: how many, and the oldest.
@@ -104,7 +106,14 @@ fn heading(tally: &Tally, about: &About<'_>) -> String {
         "" => String::new(),
         filter => format!("; only <code>{}</code>", text(filter)),
     };
-    format!("{span}{filter}. Made {}.", moment(about.made_at))
+    let pruned = match about.pruned {
+        0 => String::new(),
+        count => format!(
+            " {} older ones were pruned and are not counted.",
+            grouped(count)
+        ),
+    };
+    format!("{span}{filter}.{pruned} Made {}.", moment(about.made_at))
 }
 
 fn tiles(tally: &Tally, about: &About<'_>) -> String {

@@ -67,7 +67,8 @@ impl Tally {
             | ReceiptKind::Pause
             | ReceiptKind::Resume
             | ReceiptKind::SigningKey
-            | ReceiptKind::Acknowledge => {}
+            | ReceiptKind::Acknowledge
+            | ReceiptKind::Prune => {}
         }
     }
 
