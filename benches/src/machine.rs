@@ -9,6 +9,19 @@ use serde::Serialize;
 
 use crate::peer;
 
+/// The time that processors have worked for this process so far, its children not.
+pub(crate) fn cpu_seconds() -> f64 {
+    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
+    let seconds = |time: nix::sys::time::TimeVal| {
+        let micros = u32::try_from(time.tv_usec()).unwrap_or(0);
+        let whole = u32::try_from(time.tv_sec()).unwrap_or(0);
+        f64::from(whole) + f64::from(micros) / 1e6
+    };
+    usage.map_or(0.0, |usage| {
+        seconds(usage.user_time()) + seconds(usage.system_time())
+    })
+}
+
 /// The circumstances of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {

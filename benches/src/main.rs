@@ -4,6 +4,7 @@
 
 mod floor;
 mod growth;
+mod log;
 mod machine;
 mod once;
 mod options;
@@ -33,6 +34,7 @@ struct Report {
     growth: Vec<growth::Growth>,
     statements: Vec<statements::Statements>,
     once: Option<once::Once>,
+    log: Option<log::LogFigures>,
     policies: Option<policy::Policies>,
     targets: Vec<targets::Target>,
 }
@@ -60,6 +62,7 @@ async fn measure(options: &Options) -> Result<Report> {
         growth: Vec::new(),
         statements: Vec::new(),
         once: None,
+        log: None,
         policies: None,
         targets: Vec::new(),
     };
@@ -74,6 +77,9 @@ async fn measure(options: &Options) -> Result<Report> {
     }
     if options.has_part(Part::Policies) {
         report.policies = Some(policy::measure(options).await?);
+    }
+    if options.has_part(Part::Log) {
+        report.log = Some(log::measure(options, &mut places).await?);
     }
     if options.has_part(Part::Once) {
         report.once = Some(once::measure(places.dir())?);

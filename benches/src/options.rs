@@ -80,6 +80,8 @@ pub(crate) enum Part {
     Statements,
     /// What one ruling costs as rules grow.
     Policies,
+    /// What the log of receipts costs, and how long an audit of a million takes.
+    Log,
     /// Wall time of `operators run --once` of one action.
     Once,
 }

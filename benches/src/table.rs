@@ -25,7 +25,38 @@ pub(crate) fn render(report: &Report) -> String {
     text += &growth(report);
     text += &counts(report);
     text += &policies(report);
+    text += &log(report);
     text += &targets(report);
+    text
+}
+
+fn log(report: &Report) -> String {
+    let Some(log) = &report.log else {
+        return String::new();
+    };
+    let cost = |cost: &crate::log::Cost| {
+        vec![
+            cost.store.as_str().to_owned(),
+            format!("{:.0}", cost.with),
+            format!("{:.0}", cost.without),
+            format!("{:.1} %", cost.part() * 100.0),
+        ]
+    };
+    let costs: Vec<Vec<String>> = log.costs.iter().map(cost).collect();
+    let head = ["store", "new/s with the log", "without", "it costs"];
+    let mut text = table("### the log", &head, &costs);
+    let audit = |one: &crate::log::Audited| {
+        vec![
+            one.store.as_str().to_owned(),
+            one.receipts.to_string(),
+            if one.against_store { "yes" } else { "no" }.to_owned(),
+            format!("{:.2}", one.seconds),
+            format!("{:.2}", one.cpu_seconds),
+        ]
+    };
+    let audits: Vec<Vec<String>> = log.audits.iter().map(audit).collect();
+    let head = ["audit", "receipts", "keys compared", "s", "s of CPU"];
+    text += &table("### audits", &head, &audits);
     text
 }
 

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::Report;
+use crate::log::{Cost, LogFigures};
 use crate::options::Store;
 use crate::policy::Policies;
 use crate::rates::{Rates, Who};
@@ -64,6 +65,24 @@ fn rulings(policies: &Policies) -> Vec<Target> {
     found
 }
 
+/// The log is nearly free, and a million receipts are audited while one waits.
+fn log(figures: &LogFigures) -> Vec<Target> {
+    let cost = |cost: &Cost| {
+        let what = format!("the log's part of new actions, {}", cost.store.as_str());
+        Target::at_most(&what, 15.0, "%", cost.part() * 100.0)
+    };
+    let mut found: Vec<Target> = figures.costs.iter().map(cost).collect();
+    for one in figures.audits.iter().filter(|one| !one.against_store) {
+        let what = format!(
+            "an audit of {} receipts, {}",
+            one.receipts,
+            one.store.as_str()
+        );
+        found.push(Target::at_most(&what, 10.0, "s", one.seconds));
+    }
+    found
+}
+
 /// Every promise this run can say something about.
 pub(crate) fn judge(report: &Report) -> Vec<Target> {
     let mut found = Vec::new();
@@ -81,6 +100,9 @@ pub(crate) fn judge(report: &Report) -> Vec<Target> {
     }
     if let Some(policies) = &report.policies {
         found.extend(rulings(policies));
+    }
+    if let Some(figures) = &report.log {
+        found.extend(log(figures));
     }
     if let Some(once) = &report.once {
         let what = "`operators run --once` of one action, p50";
