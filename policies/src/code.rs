@@ -89,8 +89,8 @@ impl Rule {
             "connector": self.connector.as_ref().map(ConnectorName::as_str),
             "tool": self.tool.as_ref().map(ToolPattern::as_str),
             "decision": self.decision,
-            "if": self.only_if.as_ref().map(|predicate| predicate.text().to_string()),
-            "require": self.require.as_ref().map(|predicate| predicate.text().to_string()),
+            "if": self.only_if.as_ref().map(|predicate| predicate.text().to_owned()),
+            "require": self.require.as_ref().map(|predicate| predicate.text().to_owned()),
             "max_value": self.max_value.map(|max| max.to_string()),
             "limit": self.limit.map(RuleLimit::described),
             "alert": self.on_alert.map(|on_alert| match on_alert {

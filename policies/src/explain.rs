@@ -4,7 +4,6 @@
 //! decision it explains. It prints nothing, and it never holds an argument's value.
 
 use std::fmt;
-use std::sync::Arc;
 
 use operators_kernel::{PolicyRef, Ruling, TrustDecision, TrustQuestion};
 
@@ -28,27 +27,32 @@ pub struct Explanation<'a> {
     pub silent: Vec<Finding<'a>>,
 }
 
-/// A rule for the action's tool, and how its constraints fared.
+/// A rule for the action's tool, and how its constraints fared. It owns no text, so that a ruling
+/// over many rules costs what their questions cost.
 #[derive(Debug, Clone)]
 pub struct Finding<'a> {
     /// The policy it stands in.
     pub policy: &'a PolicyRef,
     /// The rule.
     pub rule: &'a Rule,
-    /// One entry per constraint of the rule, as far as they were asked.
-    pub checks: Vec<Check>,
+    /// Each as far as it was asked.
+    only_if: Option<Judgement>,
+    require: Option<Judgement>,
+    /// The action's value, when it was held against `max_value`.
+    value: Option<Option<Magnitude>>,
+    holds: bool,
 }
 
 /// A constraint of a rule and what it saw.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Check {
+pub enum Check<'a> {
     /// `if`: does the rule speak of the action?
     If {
         /// The expression, or a closure's label.
-        text: Arc<str>,
+        text: &'a str,
         /// What it came to.
-        judgement: Judgement,
+        judgement: &'a Judgement,
     },
     /// `max_value` against the action's `value`.
     MaxValue {
@@ -60,9 +64,9 @@ pub enum Check {
     /// `require`: what must hold.
     Require {
         /// The expression, or a closure's label.
-        text: Arc<str>,
+        text: &'a str,
         /// What it came to.
-        judgement: Judgement,
+        judgement: &'a Judgement,
     },
 }
 
@@ -73,59 +77,67 @@ impl<'a> Finding<'a> {
         question: &TrustQuestion<'_>,
         steps: &Steps,
     ) -> Self {
-        let mut checks = Vec::new();
-        let ask = |predicate: &Predicate| (predicate.text(), predicate.judge(question, steps));
-        if let Some(predicate) = &rule.only_if {
-            let (text, judgement) = ask(predicate);
-            checks.push(Check::If { text, judgement });
-        }
+        let ask = |predicate: &Predicate| predicate.judge(question, steps);
+        let only_if = rule.only_if.as_ref().map(ask);
+        let holds = only_if.as_ref().is_none_or(Judgement::is_yes);
         let mut finding = Self {
             policy,
             rule,
-            checks,
+            only_if,
+            require: None,
+            value: None,
+            holds,
         };
         // What does not speak of the action, or cannot tell, has nothing further to ask of it.
-        if !finding.holds() {
+        if !holds {
             return finding;
         }
         if let Some(max) = rule.max_value {
             let value = question.action.value.as_ref().and_then(Magnitude::of);
-            finding.checks.push(Check::MaxValue { max, value });
+            finding.value = Some(value);
+            finding.holds &= is_within(value, max);
         }
         if let Some(predicate) = &rule.require {
-            let (text, judgement) = ask(predicate);
-            finding.checks.push(Check::Require { text, judgement });
+            let judgement = ask(predicate);
+            finding.holds &= judgement.is_yes();
+            finding.require = Some(judgement);
         }
         finding
     }
 
+    /// One entry per constraint of the rule, as far as they were asked.
+    pub fn checks(&self) -> impl Iterator<Item = Check<'_>> {
+        let only_if = self.rule.only_if.as_ref().zip(self.only_if.as_ref());
+        let ceiling = self.rule.max_value.zip(self.value);
+        let require = self.rule.require.as_ref().zip(self.require.as_ref());
+        let only_if = only_if.map(|(predicate, judgement)| Check::If {
+            text: predicate.text(),
+            judgement,
+        });
+        let ceiling = ceiling.map(|(max, value)| Check::MaxValue { max, value });
+        let require = require.map(|(predicate, judgement)| Check::Require {
+            text: predicate.text(),
+            judgement,
+        });
+        [only_if, ceiling, require].into_iter().flatten()
+    }
+
     /// Whether its `if` says that it does not speak of the action.
     pub fn is_silent(&self) -> bool {
-        let says_no = |check: &Check| {
-            matches!(
-                check,
-                Check::If {
-                    judgement: Judgement::No,
-                    ..
-                }
-            )
-        };
-        self.checks.iter().any(says_no)
+        self.only_if == Some(Judgement::No)
     }
 
     /// Whether every constraint holds.
     pub fn holds(&self) -> bool {
-        self.checks.iter().all(Check::holds)
+        self.holds
     }
 
     /// A ruling that cites this rule; `because` tells the constraints that failed, or else all.
     pub(crate) fn ruling(&self, decision: TrustDecision) -> Ruling {
-        let all = self.holds();
         let words: Vec<String> = self
-            .checks
-            .iter()
-            .filter(|check| all || !check.holds())
-            .map(Check::to_string)
+            .checks()
+            .filter(|check| self.holds || !check.holds())
+            .map(|check| check.to_string())
             .collect();
         Ruling {
             rule: Some(self.rule.name.clone()),
@@ -136,7 +148,7 @@ impl<'a> Finding<'a> {
     }
 }
 
-impl Check {
+impl Check<'_> {
     /// The word of the rule file.
     pub fn word(&self) -> &'static str {
         match self {
@@ -149,15 +161,13 @@ impl Check {
     /// Whether the constraint is met; one that cannot be judged is not.
     pub fn holds(&self) -> bool {
         match self {
-            Self::MaxValue { max, value } => value.is_some_and(|value| !value.is_above(*max)),
-            Self::If { judgement, .. } | Self::Require { judgement, .. } => {
-                *judgement == Judgement::Yes
-            }
+            Self::MaxValue { max, value } => is_within(*value, *max),
+            Self::If { judgement, .. } | Self::Require { judgement, .. } => judgement.is_yes(),
         }
     }
 }
 
-impl fmt::Display for Check {
+impl fmt::Display for Check<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MaxValue { max, value: None } => {
@@ -185,6 +195,11 @@ impl fmt::Display for Check {
             }
         }
     }
+}
+
+/// A value that is missing or not finite is within nothing.
+fn is_within(value: Option<Magnitude>, max: Magnitude) -> bool {
+    value.is_some_and(|value| !value.is_above(max))
 }
 
 /// The text on one line, and no more of it than a receipt should repeat.

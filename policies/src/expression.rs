@@ -90,10 +90,6 @@ impl Expression {
         &self.text
     }
 
-    pub(crate) fn text(&self) -> Arc<str> {
-        Arc::clone(&self.text)
-    }
-
     pub(crate) fn reads(&self) -> &BTreeSet<Path> {
         &self.compiled.reads
     }

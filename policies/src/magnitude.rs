@@ -3,9 +3,13 @@
 //! Owns the comparison, because the obvious one is wrong: as `f64`, 9007199254740993 and
 //! 9007199254740992 are the same number, and the larger would pass under the smaller.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use serde_json::Number;
+
+/// Up to here every whole number is a double of its own.
+const EXACT_MAX: u64 = 1 << 53;
 
 /// A finite number, kept as it was written: whole or with a fraction.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -13,8 +17,9 @@ pub struct Magnitude(Written);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Written {
-    /// Wide enough for every `i64` and `u64`.
-    Whole(i128),
+    Whole(i64),
+    /// Above every `i64`.
+    Beyond(u64),
     /// Finite.
     Fraction(f64),
 }
@@ -22,7 +27,7 @@ enum Written {
 impl Magnitude {
     /// A whole number.
     pub fn whole(number: i64) -> Self {
-        Self(Written::Whole(number.into()))
+        Self(Written::Whole(number))
     }
 
     /// A number with a fraction; `None` unless it is finite.
@@ -38,36 +43,71 @@ impl Magnitude {
             return Some(Self::whole(whole));
         }
         if let Some(whole) = number.as_u64() {
-            return Some(Self(Written::Whole(whole.into())));
+            return Some(Self(Written::Beyond(whole)));
         }
         number.as_f64().and_then(Self::fraction)
     }
 
     /// Whether this is more than `ceiling`, without rounding either.
     pub fn is_above(self, ceiling: Self) -> bool {
-        match (self.0, ceiling.0) {
-            (Written::Whole(value), Written::Whole(max)) => value > max,
-            (Written::Fraction(value), Written::Fraction(max)) => value > max,
-            // A whole number is above 2.5 when it is above 2, and 2.5 is above a whole number
-            // when 3 is.
-            (Written::Whole(value), Written::Fraction(max)) => value > to_whole(max.floor()),
-            (Written::Fraction(value), Written::Whole(max)) => to_whole(value.ceil()) > max,
+        self.compare(ceiling).is_gt()
+    }
+
+    /// Which of the two is larger, without rounding either.
+    pub(crate) fn compare(self, other: Self) -> Ordering {
+        match (self.0, other.0) {
+            (Written::Whole(left), Written::Whole(right)) => left.cmp(&right),
+            (Written::Fraction(left), Written::Fraction(right)) => of_fractions(left, right),
+            (Written::Fraction(left), whole) => of_mixed(whole, left).reverse(),
+            (whole, Written::Fraction(right)) => of_mixed(whole, right),
+            (left, right) => left.wide().cmp(&right.wide()),
         }
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "it has no fraction, and it saturates far beyond every number it is compared with"
-)]
-fn to_whole(rounded: f64) -> i128 {
-    rounded as i128
+impl Written {
+    /// Without its fraction, which only leads down.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "its fraction is taken, and it saturates far beyond every number it is held against"
+    )]
+    fn wide(self) -> i128 {
+        match self {
+            Self::Whole(number) => number.into(),
+            Self::Beyond(number) => number.into(),
+            Self::Fraction(number) => number.floor() as i128,
+        }
+    }
+}
+
+/// Both are finite, so there is always an answer.
+fn of_fractions(left: f64, right: f64) -> Ordering {
+    left.partial_cmp(&right).unwrap_or(Ordering::Equal)
+}
+
+fn of_mixed(whole: Written, fraction: f64) -> Ordering {
+    if let Written::Whole(whole) = whole
+        && whole.unsigned_abs() <= EXACT_MAX
+    {
+        return of_fractions(exact(whole), fraction);
+    }
+    // A whole number is above 2.5 when it is above 2, and below it when it is 2.
+    match whole.wide().cmp(&Written::Fraction(fraction).wide()) {
+        Ordering::Equal if fraction.fract() != 0.0 => Ordering::Less,
+        ordering => ordering,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "only what a double holds comes here")]
+fn exact(whole: i64) -> f64 {
+    whole as f64
 }
 
 impl fmt::Display for Magnitude {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Written::Whole(number) => write!(f, "{number}"),
+            Written::Beyond(number) => write!(f, "{number}"),
             // Plain display writes 1e300 as 301 digits.
             Written::Fraction(number) => write!(f, "{number:?}"),
         }

@@ -53,10 +53,10 @@ impl Predicate {
     }
 
     /// The expression's text, or the closure's label.
-    pub fn text(&self) -> Arc<str> {
+    pub fn text(&self) -> &str {
         match &self.0 {
-            Kind::Expression(expression) => expression.text(),
-            Kind::Code { label, .. } => Arc::clone(label),
+            Kind::Expression(expression) => expression.as_str(),
+            Kind::Code { label, .. } => label,
         }
     }
 
@@ -90,6 +90,13 @@ impl Predicate {
             Ok(false) => Judgement::No,
             Err(fault) => Judgement::Error(fault.to_string()),
         }
+    }
+}
+
+impl Judgement {
+    /// Whether it is true; what could not be judged is not.
+    pub fn is_yes(&self) -> bool {
+        matches!(self, Self::Yes)
     }
 }
 

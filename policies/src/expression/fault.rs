@@ -47,34 +47,50 @@ pub(crate) enum Fault {
 /// What is left of the steps for one expression, and for the whole question behind it.
 #[derive(Debug)]
 pub(crate) struct Steps {
-    expression: Cell<u32>,
+    /// Of the expression, and never more than the question had when it began.
+    left: Cell<u32>,
+    begun_with: Cell<u32>,
+    /// Of the question, when the expression began.
     question: Cell<u32>,
 }
 
 impl Default for Steps {
     fn default() -> Self {
         Self {
-            expression: Cell::new(EXPRESSION_STEPS_MAX),
+            left: Cell::new(EXPRESSION_STEPS_MAX),
+            begun_with: Cell::new(EXPRESSION_STEPS_MAX),
             question: Cell::new(QUESTION_STEPS_MAX),
         }
     }
 }
 
 impl Steps {
-    /// Begins the next expression.
+    /// Begins the next expression: what the last one took is taken from the question.
     pub(super) fn begin(&self) {
-        self.expression.set(EXPRESSION_STEPS_MAX);
+        let taken = self.begun_with.get() - self.left.get();
+        let question = self.question.get().saturating_sub(taken);
+        let left = question.min(EXPRESSION_STEPS_MAX);
+        self.question.set(question);
+        self.begun_with.set(left);
+        self.left.set(left);
+    }
+
+    #[inline]
+    pub(super) fn spend_one(&self) -> Result<(), Fault> {
+        match self.left.get().checked_sub(1) {
+            Some(rest) => {
+                self.left.set(rest);
+                Ok(())
+            }
+            None => Err(Fault::TooLong),
+        }
     }
 
     pub(super) fn spend(&self, count: usize) -> Result<(), Fault> {
-        let take = |left: &Cell<u32>| {
-            let count = u32::try_from(count).unwrap_or(u32::MAX);
-            let rest = left.get().checked_sub(count);
-            left.set(rest.unwrap_or_default());
-            rest.map(|_| ()).ok_or(Fault::TooLong)
-        };
-        take(&self.expression)?;
-        take(&self.question)
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let rest = self.left.get().checked_sub(count);
+        self.left.set(rest.unwrap_or_default());
+        rest.map(|_| ()).ok_or(Fault::TooLong)
     }
 
     pub(super) fn spend_bytes(&self, bytes: usize) -> Result<(), Fault> {

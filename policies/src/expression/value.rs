@@ -100,9 +100,9 @@ impl<'a> Val<'a> {
     }
 
     pub(super) fn equals(&self, other: &Val<'_>, steps: &Steps) -> Result<bool, Fault> {
-        steps.spend(1)?;
+        steps.spend_one()?;
         if let (Some(left), Some(right)) = (self.as_magnitude(), other.as_magnitude()) {
-            return Ok(!left.is_above(right) && !right.is_above(left));
+            return Ok(left.compare(right).is_eq());
         }
         if let (Some(left), Some(right)) = (self.as_text(), other.as_text()) {
             steps.spend_bytes(left.len().min(right.len()))?;
@@ -132,11 +132,7 @@ impl<'a> Val<'a> {
 
     pub(super) fn compare(&self, other: &Val<'_>, steps: &Steps) -> Result<Ordering, Fault> {
         if let (Some(left), Some(right)) = (self.as_magnitude(), other.as_magnitude()) {
-            return Ok(match (left.is_above(right), right.is_above(left)) {
-                (true, _) => Ordering::Greater,
-                (false, true) => Ordering::Less,
-                (false, false) => Ordering::Equal,
-            });
+            return Ok(left.compare(right));
         }
         if let (Some(left), Some(right)) = (self.as_text(), other.as_text()) {
             steps.spend_bytes(left.len().min(right.len()))?;

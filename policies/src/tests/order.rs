@@ -1,6 +1,8 @@
 //! No order counts: the same rules in any order of files and lines give the same ruling.
 
-use super::{Asked, HOLD, ask, rule, set};
+use operators_kernel::{TrustDecision, TrustPolicy as _};
+
+use super::{Asked, HOLD, ask, rule, set, with_question};
 
 /// Enough to see most orders of most sets; a failing seed is in the message.
 const SEEDS: u64 = 150;
@@ -131,6 +133,46 @@ fn the_order_of_policies_and_rules_never_matters() {
                 }
             }
         }
+    }
+    assert_eq!(seen.len(), 3, "all decisions were drawn: {seen:?}");
+}
+
+/// The four sentences of the contract, said a second time over what was found and not over what was
+/// decided. Checks are asked again, one by one: a rule must not hold with one that does not.
+#[test]
+fn a_ruling_is_what_its_findings_say() {
+    // rules 6.1 to 6.4
+    let mut seen = std::collections::BTreeMap::new();
+    for seed in 0..SEEDS * 4 {
+        let dice = &mut Dice(seed);
+        let set = build(&draw(dice));
+        let asked = Asked {
+            operator: [None, Some("ship-risk")][dice.below(2)],
+            value: [None, Some("50"), Some("100"), Some("150.75")][dice.below(4)],
+            args: dice.pick(&["{}", r#"{"kind": "a"}"#, r#"{"kind": 7}"#]),
+            ..HOLD
+        };
+        with_question(asked, |question| {
+            let explained = set.explain(question);
+            let found = &explained.findings;
+            for finding in found.iter().chain(&explained.silent) {
+                let all = finding.checks().all(|check| check.holds());
+                assert_eq!(finding.holds(), all, "seed {seed}: {finding:?}");
+            }
+            let says = |decision| found.iter().any(|one| one.rule.decision() == decision);
+            let wanted = if found.is_empty() || found.iter().any(|one| !one.holds()) {
+                TrustDecision::Block
+            } else if says(TrustDecision::Block) {
+                TrustDecision::Block
+            } else if says(TrustDecision::Alert) {
+                TrustDecision::Alert
+            } else {
+                TrustDecision::Allow
+            };
+            assert_eq!(explained.ruling.decision, wanted, "seed {seed}: {asked:?}");
+            assert_eq!(set.evaluate(question), explained.ruling, "seed {seed}");
+            *seen.entry(format!("{wanted:?}")).or_insert(0) += 1;
+        });
     }
     assert_eq!(seen.len(), 3, "all decisions were drawn: {seen:?}");
 }

@@ -194,10 +194,10 @@ fn asked<'a>(
     let of_policy = trust.all().find(|one| one.reference() == finding.policy);
     let file = of_policy.map(|policy| policy.file().display().to_string());
     let question = question(context, action);
-    let checked = |check: &'a Check| {
+    let checked = |check: Check<'_>| {
         let (text, predicate) = match check {
-            Check::If { text, .. } => (Some(text.to_string()), finding.rule.only_if()),
-            Check::Require { text, .. } => (Some(text.to_string()), finding.rule.require()),
+            Check::If { text, .. } => (Some(text.to_owned()), finding.rule.only_if()),
+            Check::Require { text, .. } => (Some(text.to_owned()), finding.rule.require()),
             _ => (None, None),
         };
         let readings = predicate.map(|predicate| predicate.readings(&question));
@@ -219,7 +219,7 @@ fn asked<'a>(
         decision: Disposition::from(finding.rule.decision()).as_str(),
         speaks: !finding.is_silent(),
         holds: finding.holds(),
-        checks: finding.checks.iter().map(checked).collect(),
+        checks: finding.checks().map(checked).collect(),
     }
 }
 
