@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use operators_kernel::{OnUnknown, ToolName};
 
 use crate::duration::DurationText;
+use crate::size::SizeText;
 
 pub use answer::{ConditionConfig, ProbeConfig, Statuses};
 pub use auth::{AuthConfig, BasicConfig, ClientAuth, Oauth2Config, SigV4Config};
@@ -76,6 +77,9 @@ pub struct ConnectorConfig {
     /// `command`, `mcp`: variables with a value of their own, or `secret:NAME`.
     #[serde(default)]
     pub variables: BTreeMap<String, HeaderText>,
+    /// `http`, `command`: the largest answer taken in. Default `1MiB`, at most `16MiB`.
+    #[serde(default)]
+    pub max_answer: Option<SizeText>,
     /// The tools, by name.
     #[serde(default)]
     pub tools: BTreeMap<ToolName, ToolConfig>,
@@ -102,6 +106,7 @@ impl ConnectorConfig {
             dir: None,
             env: None,
             variables: BTreeMap::new(),
+            max_answer: None,
             tools: BTreeMap::new(),
         }
     }
@@ -139,6 +144,10 @@ pub struct ToolConfig {
     /// `http`: the template of path and query.
     #[serde(default)]
     pub path: Option<String>,
+    /// `http`: query parameters by name; a text may be a template. One that is an argument and
+    /// nothing else is left out with it, and repeated for a list.
+    #[serde(default)]
+    pub query: Map<String, Value>,
     /// `http`: headers of this tool's requests.
     #[serde(default)]
     pub headers: BTreeMap<String, HeaderText>,
@@ -328,6 +337,8 @@ impl TryFrom<String> for EffectWord {
 pub enum BodySource {
     /// The arguments, as an object.
     Args,
+    /// The arguments that stand neither in the path nor in the query nor in a header.
+    Rest,
     /// No body.
     None,
     /// A table whose texts are templates; a text that is one placeholder keeps its value's type.
@@ -340,9 +351,12 @@ impl TryFrom<Value> for BodySource {
     fn try_from(value: Value) -> Result<Self, String> {
         match value {
             Value::String(word) if word == "args" => Ok(Self::Args),
+            Value::String(word) if word == "rest" => Ok(Self::Rest),
             Value::String(word) if word == "none" => Ok(Self::None),
             Value::Object(fields) => Ok(Self::Template(fields)),
-            _ => Err("a body is `\"args\"`, `\"none\"` or a table of templates".to_owned()),
+            _ => Err(
+                "a body is `\"args\"`, `\"rest\"`, `\"none\"` or a table of templates".to_owned(),
+            ),
         }
     }
 }

@@ -46,6 +46,7 @@ fn of_connector(config: &ConnectorConfig) -> Vec<Field> {
         ("dir", &[Command, Mcp], config.dir.is_some()),
         ("env", &[Command, Mcp], config.env.is_some()),
         ("variables", &[Command, Mcp], !config.variables.is_empty()),
+        ("max_answer", &[Http, Command], config.max_answer.is_some()),
     ]
 }
 
@@ -53,6 +54,7 @@ fn of_tool(tool: &ToolConfig) -> Vec<Field> {
     vec![
         ("method", &[Http], tool.method.is_some()),
         ("path", &[Http], tool.path.is_some()),
+        ("query", &[Http], !tool.query.is_empty()),
         ("headers", &[Http], !tool.headers.is_empty()),
         ("body", &[Http], tool.body.is_some()),
         ("key_header", &[Http], tool.key_header.is_some()),

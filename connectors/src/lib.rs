@@ -14,9 +14,11 @@ mod kinds;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod openapi;
+mod pointer;
 mod registry;
 mod schema;
 mod secrets;
+mod size;
 mod snippet;
 #[cfg(feature = "sql")]
 mod sql;
@@ -35,3 +37,4 @@ pub use mcp::{Difference, accept_mcp};
 pub use openapi::{ImportSettings, Imported, import_openapi};
 pub use registry::{Registry, RegistryError};
 pub use secrets::{EnvSecrets, ProjectSecrets, SecretConfig};
+pub use size::SizeText;

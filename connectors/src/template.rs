@@ -183,6 +183,19 @@ impl Placeholder {
         }
     }
 
+    /// Whether it is taken from the arguments.
+    pub(crate) fn is_argument(&self) -> bool {
+        matches!(self, Self::Arg(_))
+    }
+
+    /// The argument it names, if it names one that is there.
+    pub(crate) fn find<'a>(&self, call: &'a Call) -> Option<&'a Value> {
+        match self {
+            Self::Arg(path) => lookup(call, path),
+            Self::Tool | Self::EntityKey | Self::IdempotencyKey | Self::DownstreamKey => None,
+        }
+    }
+
     fn value(&self, call: &Call) -> Result<String, String> {
         match self {
             Self::Arg(path) => scalar(lookup(call, path), &self.name()),
@@ -212,7 +225,8 @@ pub(crate) fn lookup<'a>(call: &'a Call, path: &[String]) -> Option<&'a Value> {
         .try_fold(call.args.get(first)?, |value, name| value.get(name))
 }
 
-fn scalar(value: Option<&Value>, name: &str) -> Result<String, String> {
+/// A value as one text; the error names it.
+pub(crate) fn scalar(value: Option<&Value>, name: &str) -> Result<String, String> {
     match value {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Number(number)) => Ok(number.to_string()),

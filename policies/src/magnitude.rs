@@ -98,7 +98,10 @@ fn of_mixed(whole: Written, fraction: f64) -> Ordering {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "only what a double holds comes here")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "only what a double holds comes here"
+)]
 fn exact(whole: i64) -> f64 {
     whole as f64
 }

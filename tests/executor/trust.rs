@@ -196,7 +196,6 @@ async fn alert_runs_the_action_and_says_so() {
     assert_eq!(words(&again), "DEDUP true -", "a duplicate raises nothing");
 }
 
-/// Says something that no store keeps yet.
 /// Rule 6.12: a running executor is under the rules that were last loaded as a whole, and its
 /// receipts cite them.
 #[tokio::test]
@@ -231,8 +230,11 @@ async fn rules_replaced_under_a_running_executor_decide_from_then_on() {
         let key = format!("k{number}");
         let result = one(&executor, &world, hold("e", &key)).await;
         let receipt = proposals(&world).await.pop().expect("a receipt");
-        let cited = receipt.policy.expect("a policy").version;
-        told.push((words(&result), cited));
+        // Name, version and digest of the text in force, not of the one that did not load.
+        let in_force = live.current().policies().to_vec();
+        let cited = receipt.policy.expect("a policy");
+        assert_eq!(in_force, [operators_kernel::PolicyRef::clone(&cited)]);
+        told.push((words(&result), cited.version));
     }
     let told: Vec<(&str, u64)> = told
         .iter()
@@ -249,6 +251,7 @@ async fn rules_replaced_under_a_running_executor_decide_from_then_on() {
     );
 }
 
+/// Says something that no store keeps yet.
 #[derive(Debug)]
 struct Unkept(Ruling);
 

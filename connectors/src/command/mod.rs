@@ -29,11 +29,12 @@ use operators_kernel::{
 };
 
 use crate::command::codes::Says;
-use crate::command::process::{Ended, Failed};
+use crate::command::process::{Bounds, Ended, Failed};
 use crate::command::tool::{CommandTool, Program};
 use crate::config::{ConnectorConfig, OutputForm};
 use crate::hidden::Hidden;
 use crate::registry::{Place, RegistryError};
+use crate::size::{ANSWER_DEFAULT, SizeText};
 use crate::snippet::snippet;
 use crate::template::lookup;
 
@@ -41,14 +42,12 @@ pub(crate) use environment::Environment;
 #[cfg(feature = "mcp")]
 pub(crate) use process::Group;
 
-/// The longest id taken over from an answer.
-const EFFECT_ID_CHARS_MAX: usize = 256;
-
 /// Runs programs of this machine.
 #[derive(Debug)]
 pub(crate) struct CommandConnector {
     environment: Environment,
     tools: BTreeMap<ToolName, CommandTool>,
+    max_answer: SizeText,
     secrets: Arc<dyn SecretStore>,
 }
 
@@ -69,6 +68,7 @@ impl CommandConnector {
         Ok(Self {
             environment,
             tools,
+            max_answer: config.max_answer.unwrap_or(ANSWER_DEFAULT),
             secrets,
         })
     }
@@ -94,7 +94,11 @@ impl CommandConnector {
             .await?;
         let told = told(call)?;
         let command = self.environment.command(&argv, variables);
-        let ended = process::run(command, &told, call.deadline).await;
+        let bounds = Bounds {
+            deadline: call.deadline,
+            stdout: self.max_answer,
+        };
+        let ended = process::run(command, &told, bounds).await;
         let label = format!("`{}`", program.label);
         Ok(match ended {
             Err(Failed::NotStarted(problem)) => {
@@ -139,7 +143,7 @@ fn judge(
         Says::Applied => match result(&ended.stdout, tool.output) {
             Ok(value) => {
                 let result = hidden.blank_value(value);
-                let effect_id = effect_id(&result, tool.effect_id.as_deref());
+                let effect_id = tool.effect_id.take(&result);
                 Answer::Applied(Effect { result, effect_id })
             }
             Err(problem) => Answer::Unknown(told(&format!(
@@ -157,14 +161,6 @@ fn result(stdout: &[u8], form: OutputForm) -> Result<Value, String> {
         OutputForm::Json => {
             serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))
         }
-    }
-}
-
-fn effect_id(result: &Value, pointer: Option<&str>) -> Option<String> {
-    match result.pointer(pointer.unwrap_or("/id"))? {
-        Value::String(id) if id.chars().count() <= EFFECT_ID_CHARS_MAX => Some(id.clone()),
-        Value::Number(id) => Some(id.to_string()),
-        _ => None,
     }
 }
 

@@ -11,11 +11,18 @@ use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 
-/// The largest stdout taken in; results are kept with the key for ever.
-const STDOUT_BYTES_MAX: usize = 1024 * 1024;
+use crate::size::SizeText;
 
 /// How much of stderr is kept: its end, where programs say why they gave up.
 const STDERR_BYTES_KEPT: usize = 4 * 1024;
+
+/// What a process may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) deadline: Duration,
+    /// The largest stdout taken in.
+    pub(crate) stdout: SizeText,
+}
 
 /// How a process ended by itself.
 #[derive(Debug)]
@@ -42,7 +49,7 @@ pub(crate) enum Failed {
 pub(crate) async fn run(
     mut command: Command,
     told: &[u8],
-    deadline: Duration,
+    bounds: Bounds,
 ) -> Result<Ended, Failed> {
     command
         .stdin(Stdio::piped())
@@ -56,8 +63,8 @@ pub(crate) async fn run(
     // Dropped before the child is: a child that was not waited for keeps its number from being
     // given to somebody else's process.
     let mut group = Group::of(&child);
-    let conversation = converse(&mut child, told);
-    match tokio::time::timeout(deadline, conversation).await {
+    let conversation = converse(&mut child, told, bounds.stdout);
+    match tokio::time::timeout(bounds.deadline, conversation).await {
         Ok(Ok(ended)) => {
             group.disarm();
             Ok(ended)
@@ -69,7 +76,7 @@ pub(crate) async fn run(
     }
 }
 
-async fn converse(child: &mut Child, told: &[u8]) -> Result<Ended, String> {
+async fn converse(child: &mut Child, told: &[u8], stdout_max: SizeText) -> Result<Ended, String> {
     let (Some(mut stdin), Some(stdout), Some(stderr)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
@@ -81,7 +88,7 @@ async fn converse(child: &mut Child, told: &[u8]) -> Result<Ended, String> {
         drop(stdin);
         Ok::<(), String>(())
     };
-    let ((), stdout, stderr) = tokio::try_join!(tell, whole(stdout), last(stderr))?;
+    let ((), stdout, stderr) = tokio::try_join!(tell, whole(stdout, stdout_max), last(stderr))?;
     // Only now: until it is waited for, the group's number stays its own.
     let status = child
         .wait()
@@ -94,16 +101,14 @@ async fn converse(child: &mut Child, told: &[u8]) -> Result<Ended, String> {
     })
 }
 
-async fn whole(mut source: impl AsyncRead + Unpin) -> Result<Vec<u8>, String> {
+async fn whole(mut source: impl AsyncRead + Unpin, max: SizeText) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let mut chunk = vec![0; 8 * 1024];
     loop {
         match source.read(&mut chunk).await {
             Ok(0) => return Ok(bytes),
-            Ok(count) if bytes.len() + count > STDOUT_BYTES_MAX => {
-                return Err(format!(
-                    "wrote more than {STDOUT_BYTES_MAX} bytes to stdout and was killed"
-                ));
+            Ok(count) if bytes.len() + count > max.bytes() => {
+                return Err(format!("wrote more than {max} to stdout and was killed"));
             }
             Ok(count) => bytes.extend_from_slice(chunk.get(..count).unwrap_or_default()),
             Err(error) => return Err(format!("has an unreadable stdout: {error}")),

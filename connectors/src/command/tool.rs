@@ -8,6 +8,7 @@ use operators_kernel::Call;
 
 use crate::command::codes::Codes;
 use crate::config::{ConnectorConfig, EffectWord, OutputForm, ToolConfig};
+use crate::pointer::EffectIdAt;
 use crate::registry::{Place, RegistryError, effect_word};
 use crate::template::{Placeholder, Template, overlap, split};
 
@@ -21,7 +22,7 @@ pub(crate) struct CommandTool {
     pub(crate) probe: Option<Program>,
     pub(crate) output: OutputForm,
     /// Where in the result the effect's id is.
-    pub(crate) effect_id: Option<String>,
+    pub(crate) effect_id: EffectIdAt,
     /// Arguments that never show, as paths of object keys.
     pub(crate) secret_args: Vec<Vec<String>>,
     pub(crate) reads: bool,
@@ -84,16 +85,11 @@ impl CommandTool {
                 ));
             }
         }
-        if let Some(pointer) = &tool.effect_id
-            && !pointer.starts_with('/')
-        {
-            return Err(place.refuse("effect_id", "is not a JSON pointer such as `/data/id`"));
-        }
         Ok(Self {
             program,
             probe,
             output: tool.output.unwrap_or_default(),
-            effect_id: tool.effect_id.clone(),
+            effect_id: EffectIdAt::compile(tool.effect_id.as_deref(), place)?,
             secret_args: tool.secret_args.iter().map(|path| split(path)).collect(),
             reads: effect == EffectWord::Read,
         })

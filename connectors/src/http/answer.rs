@@ -9,9 +9,7 @@ use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use serde_json::Value;
 
 use crate::http::outcome::cause;
-
-/// The largest answer taken in; results are kept with the key for ever.
-pub(crate) const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+use crate::size::SizeText;
 
 /// How much of a refusal is read for its message, and for how long: it is refused either way.
 const REFUSAL_BYTES_MAX: usize = 16 * 1024;
@@ -64,13 +62,13 @@ impl Head {
     }
 }
 
-/// Reads a body to its end.
-pub(crate) async fn read(answer: &mut Response) -> Result<Vec<u8>, String> {
+/// Reads a body to its end, if that comes before `max`: results are kept with the key for ever.
+pub(crate) async fn read(answer: &mut Response, max: SizeText) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
     loop {
         match answer.chunk().await {
-            Ok(Some(chunk)) if body.len() + chunk.len() > ANSWER_BYTES_MAX => {
-                return Err(format!("it is larger than {ANSWER_BYTES_MAX} bytes"));
+            Ok(Some(chunk)) if body.len() + chunk.len() > max.bytes() => {
+                return Err(format!("it is larger than {max}"));
             }
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
             Ok(None) => return Ok(body),

@@ -2,6 +2,8 @@
 //!
 //! Owns how values are put into a body. It must not know headers, but for the media type.
 
+use std::collections::BTreeSet;
+
 use reqwest::Method;
 use serde_json::{Map, Value};
 
@@ -19,6 +21,8 @@ const FORM_DEPTH_MAX: usize = 8;
 pub(crate) enum Body {
     Nothing,
     Args(BodyEncoding),
+    /// The arguments without these.
+    Rest(BTreeSet<String>, BodyEncoding),
     Template(Node, BodyEncoding),
 }
 
@@ -32,23 +36,30 @@ pub(crate) enum Node {
 }
 
 impl Body {
-    /// Compiles a tool's body; the error names the field it is about.
+    /// Compiles a tool's body; the error names the field it is about. `elsewhere` are the arguments
+    /// that the request carries in another place, as dotted paths.
     pub(crate) fn compile(
         tool: &ToolConfig,
         method: &Method,
+        elsewhere: impl Iterator<Item = String>,
     ) -> Result<Self, (&'static str, String)> {
         let bodiless = matches!(*method, Method::GET | Method::HEAD);
         let encoding = tool.encoding.unwrap_or_default();
         let body = match &tool.body {
-            Some(BodySource::Args | BodySource::Template(_)) if bodiless => {
-                let problem =
-                    format!("`{method}` has no body; name the arguments in `path`, or use `POST`");
+            Some(BodySource::Args | BodySource::Rest | BodySource::Template(_)) if bodiless => {
+                let problem = format!(
+                    "`{method}` has no body; name the arguments in `path` or `query`, or use `POST`"
+                );
                 return Err(("body", problem));
             }
             Some(BodySource::None) => Self::Nothing,
             Some(BodySource::Template(fields)) => {
                 let node = Node::of_table(fields).map_err(|problem| ("body", problem))?;
                 Self::Template(node, encoding)
+            }
+            Some(BodySource::Rest) => {
+                let whole = |path: String| path.split('.').next().map(str::to_owned);
+                Self::Rest(elsewhere.filter_map(whole).collect(), encoding)
             }
             None if bodiless || *method == Method::DELETE => Self::Nothing,
             Some(BodySource::Args) | None => Self::Args(encoding),
@@ -64,30 +75,34 @@ impl Body {
     pub(crate) fn media(&self) -> Option<&'static str> {
         match self {
             Self::Nothing => None,
-            Self::Args(BodyEncoding::Json) | Self::Template(_, BodyEncoding::Json) => {
-                Some("application/json")
-            }
-            Self::Args(BodyEncoding::Form) | Self::Template(_, BodyEncoding::Form) => {
-                Some("application/x-www-form-urlencoded")
+            Self::Args(encoding) | Self::Rest(_, encoding) | Self::Template(_, encoding) => {
+                Some(match encoding {
+                    BodyEncoding::Json => "application/json",
+                    BodyEncoding::Form => "application/x-www-form-urlencoded",
+                })
             }
         }
     }
 
     /// The bytes of a call's body. The error is a sentence without any value.
     pub(crate) fn render(&self, call: &Call) -> Result<Option<Vec<u8>>, String> {
-        match self {
-            Self::Nothing => Ok(None),
-            Self::Args(BodyEncoding::Json) => json(&call.args).map(Some),
-            Self::Args(BodyEncoding::Form) => form(&Value::Object(call.args.clone())).map(Some),
-            Self::Template(node, encoding) => {
-                let value = node.render(call)?;
-                match encoding {
-                    BodyEncoding::Json => json(&value),
-                    BodyEncoding::Form => form(&value),
-                }
-                .map(Some)
+        let (value, encoding) = match self {
+            Self::Nothing => return Ok(None),
+            // The common case, without a copy of the arguments.
+            Self::Args(BodyEncoding::Json) => return json(&call.args).map(Some),
+            Self::Args(encoding) => (Value::Object(call.args.clone()), encoding),
+            Self::Rest(elsewhere, encoding) => {
+                let mut args = call.args.clone();
+                args.retain(|name, _| !elsewhere.contains(name));
+                (Value::Object(args), encoding)
             }
-        }
+            Self::Template(node, encoding) => (node.render(call)?, encoding),
+        };
+        let bytes = match encoding {
+            BodyEncoding::Json => json(&value),
+            BodyEncoding::Form => form(&value),
+        };
+        bytes.map(Some)
     }
 }
 

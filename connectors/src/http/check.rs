@@ -19,6 +19,7 @@ use crate::http::body::Body;
 use crate::http::headers::{self, HeaderSource};
 use crate::http::outcome::quoted;
 use crate::http::path::PathTemplate;
+use crate::http::query::Query;
 use crate::http::tool::Outline;
 use crate::registry::{Place, RegistryError};
 
@@ -53,6 +54,7 @@ impl Check {
                 label: format!("`{method} {}`", path.label()),
                 method,
                 path,
+                query: Query::default(),
                 headers,
                 body: Body::Nothing,
                 key_header: None,

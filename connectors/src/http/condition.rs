@@ -7,32 +7,8 @@ use serde_json::Value;
 use operators_kernel::Call;
 
 use crate::config::{ConditionConfig, Statuses};
+use crate::pointer::Pointer;
 use crate::template::Template;
-
-/// A JSON pointer (RFC 6901) that was checked when it was loaded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pointer(String);
-
-impl Pointer {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let escapes_are_whole = text
-            .split('~')
-            .skip(1)
-            .all(|after| after.starts_with(['0', '1']));
-        if (text.is_empty() || text.starts_with('/')) && escapes_are_whole {
-            return Ok(Self(text.to_owned()));
-        }
-        Err(format!(
-            "`{}` is not a JSON pointer; write it like `/data/0/id`",
-            text.escape_debug()
-        ))
-    }
-
-    /// What stands there.
-    pub(crate) fn find<'a>(&self, value: &'a Value) -> Option<&'a Value> {
-        value.pointer(&self.0)
-    }
-}
 
 /// A condition on status and body.
 #[derive(Debug, Clone)]

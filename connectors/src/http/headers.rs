@@ -77,6 +77,15 @@ pub(crate) fn compile(
     Ok(compiled)
 }
 
+/// The arguments that headers take, as dotted paths.
+pub(crate) fn arguments(headers: &Headers) -> impl Iterator<Item = String> {
+    let templates = headers.values().filter_map(|source| match source {
+        HeaderSource::Template(template) => Some(template),
+        HeaderSource::Secret(_) => None,
+    });
+    templates.flat_map(Template::arguments)
+}
+
 /// Reads a name that a configuration may set.
 pub(crate) fn header_name(text: &str) -> Result<HeaderName, String> {
     let name = HeaderName::from_bytes(text.as_bytes())

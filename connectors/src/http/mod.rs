@@ -15,6 +15,7 @@ pub(crate) mod headers;
 mod outcome;
 pub(crate) mod path;
 mod probe;
+mod query;
 mod reading;
 mod request;
 mod tool;

@@ -3,11 +3,11 @@
 //! | what was seen, unless the tool's mapping says otherwise | outcome |
 //! |---|---|
 //! | 2xx, whole body: JSON, another text, or nothing | `Applied` (202 too: the vendor took it on) |
-//! | 2xx, body cut off, over 1 MiB, or called JSON and not JSON | `Unknown` |
+//! | 2xx, body cut off, over `max_answer` (1 MiB), or called JSON and not JSON | `Unknown` |
 //! | 4xx, 425 and 429 included | `NotApplied`: the vendor refused |
 //! | 408 | `Unknown`: a proxy says it too, about a request it passed on |
 //! | 500 with a whole answer | `NotApplied`: the vendor's own word that it failed |
-//! | 500 cut off, or over 1 MiB | `Unknown` |
+//! | 500 cut off, or over `max_answer` | `Unknown` |
 //! | 3xx (never followed), 1xx, 501–599 (502, 503 and 504 come from proxies) | `Unknown` |
 //! | no connection: refused, unknown name, blocked address, TLS, connect time-out | `NotApplied` |
 //! | time-out, reset or closed after the request began to leave | `Unknown` |
@@ -57,7 +57,7 @@ pub(crate) async fn of_answer(
             Meaning::Applied | Meaning::Unknown => unknown(said),
         };
     }
-    let body = match answer::read(&mut answer).await {
+    let body = match answer::read(&mut answer, reading.max_answer).await {
         Ok(body) => body,
         Err(problem) => return unreadable(label, status, &problem),
     };

@@ -6,16 +6,18 @@ use reqwest::{Method, Response};
 
 use operators_kernel::{Call, ConnectorError, ProbeOutcome};
 
-use crate::config::ProbeConfig;
+use crate::config::{ConnectorConfig, ProbeConfig, ToolConfig};
 use crate::hidden::Hidden;
 use crate::http::answer::{self, Head};
 use crate::http::body::Body;
 use crate::http::condition::Condition;
 use crate::http::headers::{self, Headers};
 use crate::http::outcome::quoted;
+use crate::http::query::Query;
 use crate::http::reading::{Take, condition, holds};
 use crate::http::tool::{self, Outline};
 use crate::registry::{Place, RegistryError};
+use crate::size::{ANSWER_DEFAULT, SizeText};
 
 /// The compiled probe of a tool.
 #[derive(Debug)]
@@ -24,15 +26,18 @@ pub(crate) struct Probe {
     applied_if: Condition,
     not_applied_if: Option<Condition>,
     take: Take,
+    max_answer: SizeText,
 }
 
 impl Probe {
     pub(crate) fn compile(
         config: &ProbeConfig,
+        connector: &ConnectorConfig,
+        tool: &ToolConfig,
         shared: &Headers,
-        secret_args: &[String],
         place: &Place,
     ) -> Result<Self, RegistryError> {
+        let secret_args = &tool.secret_args;
         let path = tool::path(config.path.as_deref(), secret_args, place)?;
         let mut headers = shared.clone();
         headers.extend(headers::compile(&config.headers, place)?);
@@ -48,6 +53,7 @@ impl Probe {
                 label: format!("the probe `GET {}`", path.label()),
                 method: Method::GET,
                 path,
+                query: Query::default(),
                 headers,
                 body: Body::Nothing,
                 key_header: None,
@@ -55,6 +61,7 @@ impl Probe {
             },
             applied_if,
             not_applied_if,
+            max_answer: connector.max_answer.unwrap_or(ANSWER_DEFAULT),
             take: Take::compile(config.result.as_deref(), config.effect_id.as_deref(), place)?,
         })
     }
@@ -69,7 +76,7 @@ impl Probe {
         let label = &self.sent.label;
         let status = answer.status().as_u16();
         let head = Head::of(&answer);
-        let body = answer::read(&mut answer).await;
+        let body = answer::read(&mut answer, self.max_answer).await;
         let value = body
             .as_ref()
             .map_err(Clone::clone)

@@ -6,19 +6,15 @@ use serde_json::Value;
 
 use operators_kernel::{Call, Effect};
 
-use crate::config::{ConditionConfig, Statuses, ToolConfig};
+use crate::config::{ConditionConfig, ConnectorConfig, Statuses, ToolConfig};
 use crate::hidden::Hidden;
-use crate::http::condition::{Condition, Pointer};
+use crate::http::condition::Condition;
+use crate::pointer::{EffectIdAt, Pointer};
 use crate::registry::{Place, RegistryError};
+use crate::size::{ANSWER_DEFAULT, SizeText};
 
 /// A proxy says it too, about a request it passed on: never a refusal unless listed by itself.
 const REQUEST_TIMEOUT: u16 = 408;
-
-/// Where most vendors put the id of what they made.
-const EFFECT_ID_DEFAULT: &str = "/id";
-
-/// The longest id taken over from an answer.
-const EFFECT_ID_CHARS_MAX: usize = 256;
 
 /// What a status means by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +33,16 @@ pub(crate) struct Reading {
     pub(crate) not_applied_if: Option<Condition>,
     pub(crate) already_applied: Option<Condition>,
     pub(crate) take: Take,
+    /// The largest body taken in.
+    pub(crate) max_answer: SizeText,
 }
 
 impl Reading {
-    pub(crate) fn compile(tool: &ToolConfig, place: &Place) -> Result<Self, RegistryError> {
+    pub(crate) fn compile(
+        config: &ConnectorConfig,
+        tool: &ToolConfig,
+        place: &Place,
+    ) -> Result<Self, RegistryError> {
         let statuses = |field: &str, text: &Option<String>| {
             let parsed = text.as_deref().map(Statuses::parse).transpose();
             parsed.map_err(|problem| place.refuse(field, problem))
@@ -51,6 +53,7 @@ impl Reading {
             applied_if: condition("applied_if", tool.applied_if.as_ref(), place)?,
             not_applied_if: condition("not_applied_if", tool.not_applied_if.as_ref(), place)?,
             already_applied: condition("already_applied", tool.already_applied.as_ref(), place)?,
+            max_answer: config.max_answer.unwrap_or(ANSWER_DEFAULT),
             take: Take::compile(tool.result.as_deref(), tool.effect_id.as_deref(), place)?,
         };
         if let Some(contradiction) = reading.contradiction() {
@@ -103,7 +106,7 @@ impl Reading {
 #[derive(Debug)]
 pub(crate) struct Take {
     result: Option<Pointer>,
-    effect_id: Pointer,
+    effect_id: EffectIdAt,
 }
 
 impl Take {
@@ -117,7 +120,7 @@ impl Take {
         };
         Ok(Self {
             result: result.map(|text| pointer("result", text)).transpose()?,
-            effect_id: pointer("effect_id", effect_id.unwrap_or(EFFECT_ID_DEFAULT))?,
+            effect_id: EffectIdAt::compile(effect_id, place)?,
         })
     }
 
@@ -125,13 +128,7 @@ impl Take {
     /// effect happened all the same.
     pub(crate) fn effect(&self, body: Value, hidden: &Hidden) -> Effect {
         let body = hidden.blank_value(body);
-        let effect_id = match self.effect_id.find(&body) {
-            Some(Value::String(id)) if id.chars().count() <= EFFECT_ID_CHARS_MAX => {
-                Some(id.clone())
-            }
-            Some(Value::Number(id)) => Some(id.to_string()),
-            _ => None,
-        };
+        let effect_id = self.effect_id.take(&body);
         let result = match &self.result {
             None => body,
             Some(pointer) => pointer.find(&body).cloned().unwrap_or(Value::Null),

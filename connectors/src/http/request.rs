@@ -36,6 +36,7 @@ pub(crate) async fn prepare(
         }
     }
     let (path, query) = sent.path.render(call)?;
+    let query = sent.query.render(query, call)?;
     let url = base.join(&path, query.as_deref())?;
     let headers = headers(sent, call, secrets, &mut hidden).await?;
     let mut request = Request::new(sent.method.clone(), url);

@@ -11,6 +11,7 @@ use crate::http::body::Body;
 use crate::http::headers::{self, HeaderKey, Headers};
 use crate::http::path::PathTemplate;
 use crate::http::probe::Probe;
+use crate::http::query::Query;
 use crate::http::reading::Reading;
 use crate::registry::{Place, RegistryError, effect_word};
 use crate::template::{overlap, split};
@@ -33,6 +34,7 @@ pub(crate) struct HttpTool {
 pub(crate) struct Outline {
     pub(crate) method: Method,
     pub(crate) path: PathTemplate,
+    pub(crate) query: Query,
     pub(crate) headers: Headers,
     pub(crate) body: Body,
     /// Where the downstream key goes; only for a vendor that honours it.
@@ -53,25 +55,29 @@ impl HttpTool {
     ) -> Result<Self, RegistryError> {
         let effect = effect_word(config, tool);
         let shared = headers::compile(&config.headers, connector_place)?;
-        let probe = probe(tool, effect, &shared, place)?;
+        let probe = probe(config, tool, effect, &shared, place)?;
         let method = method(tool, effect).map_err(|problem| place.refuse("method", problem))?;
-        let body = Body::compile(tool, &method)
-            .map_err(|(field, problem)| place.refuse(field, problem))?;
         let path = path(tool.path.as_deref(), &tool.secret_args, place)?;
+        let query = query(tool, place)?;
         let mut headers = shared;
         headers.extend(headers::compile(&tool.headers, place)?);
+        let elsewhere = path.arguments().chain(query.arguments());
+        let elsewhere = elsewhere.chain(headers::arguments(&headers));
+        let body = Body::compile(tool, &method, elsewhere)
+            .map_err(|(field, problem)| place.refuse(field, problem))?;
         let key_header = key_header(tool, effect, &headers, place)?;
         Ok(Self {
             sent: Outline {
                 label: format!("`{method} {}`", path.label()),
                 method,
                 path,
+                query,
                 headers,
                 body,
                 key_header,
                 secret_args: split_all(&tool.secret_args),
             },
-            reading: Reading::compile(tool, place)?,
+            reading: Reading::compile(config, tool, place)?,
             probe,
             // INVARIANT (sent-once): a request whose doubt would hold an entity never starts on a
             // connection that the vendor may be closing at that moment.
@@ -81,6 +87,7 @@ impl HttpTool {
 }
 
 fn probe(
+    config: &ConnectorConfig,
     tool: &ToolConfig,
     effect: EffectWord,
     shared: &Headers,
@@ -88,8 +95,8 @@ fn probe(
 ) -> Result<Option<Probe>, RegistryError> {
     match (&tool.probe, effect == EffectWord::Probeable) {
         (None, false) => Ok(None),
-        (Some(config), true) => {
-            Probe::compile(config, shared, &tool.secret_args, &place.inside("probe")).map(Some)
+        (Some(probe), true) => {
+            Probe::compile(probe, config, tool, shared, &place.inside("probe")).map(Some)
         }
         (None, true) => Err(place.refuse(
             "effect",
@@ -116,15 +123,32 @@ pub(crate) fn path(
         ));
     };
     let path = PathTemplate::parse(text).map_err(|problem| place.refuse("path", problem))?;
+    refuse_shown(path.arguments(), secret_args).map_err(|problem| place.refuse("path", problem))?;
+    Ok(path)
+}
+
+/// Compiles a `query` table, which must not show a secret argument either.
+fn query(tool: &ToolConfig, place: &Place) -> Result<Query, RegistryError> {
+    let query = Query::compile(&tool.query).map_err(|(name, problem)| {
+        place.refuse(&format!("query.\"{}\"", name.escape_debug()), problem)
+    })?;
+    refuse_shown(query.arguments(), &tool.secret_args)
+        .map_err(|problem| place.refuse("query", problem))?;
+    Ok(query)
+}
+
+fn refuse_shown(
+    mut arguments: impl Iterator<Item = String>,
+    secret_args: &[String],
+) -> Result<(), String> {
     let shows = |argument: &String| secret_args.iter().any(|secret| overlap(secret, argument));
-    if let Some(secret) = path.arguments().find(shows) {
-        let problem = format!(
+    match arguments.find(shows) {
+        None => Ok(()),
+        Some(secret) => Err(format!(
             "`{{args.{secret}}}` is a secret argument, and addresses end up in logs; \
              send it in the body or in a header"
-        );
-        return Err(place.refuse("path", problem));
+        )),
     }
-    Ok(path)
 }
 
 /// Dotted paths as lists of names.

@@ -29,6 +29,7 @@ use operators_kernel::{
 use crate::config::{ConnectorConfig, EffectWord, ToolConfig, ToolErrorWord};
 use crate::mcp::accepted::{Accepted, Seen};
 use crate::mcp::link::{Link, Waiting, Way};
+use crate::pointer::EffectIdAt;
 use crate::registry::{Place, RegistryError, effect_word};
 use crate::template::{lookup, split};
 
@@ -44,7 +45,7 @@ pub(crate) struct McpTool {
     /// Its name at the server.
     remote: String,
     tool_error: ToolErrorWord,
-    effect_id: Option<String>,
+    effect_id: EffectIdAt,
     secret_args: Vec<Vec<String>>,
     reads: bool,
 }
@@ -241,11 +242,6 @@ fn compile_tool(
              key in `_meta`, otherwise `opaque`",
         ));
     }
-    if let Some(pointer) = &tool.effect_id
-        && !pointer.starts_with('/')
-    {
-        return Err(place.refuse("effect_id", "is not a JSON pointer such as `/data/id`"));
-    }
     let remote = tool.remote.clone().unwrap_or_else(|| name.to_string());
     if remote.is_empty() {
         return Err(place.refuse("remote", "is empty; write the tool's name at the server"));
@@ -253,7 +249,7 @@ fn compile_tool(
     Ok(McpTool {
         remote,
         tool_error: tool.tool_error.unwrap_or_default(),
-        effect_id: tool.effect_id.clone(),
+        effect_id: EffectIdAt::compile(tool.effect_id.as_deref(), place)?,
         secret_args: tool.secret_args.iter().map(|path| split(path)).collect(),
         reads: effect == EffectWord::Read,
     })

@@ -25,9 +25,6 @@ use crate::snippet::snippet;
 /// The largest result taken in; results are kept with the key for ever.
 const RESULT_BYTES_MAX: usize = 1024 * 1024;
 
-/// The longest id taken over from a result.
-const EFFECT_ID_CHARS_MAX: usize = 256;
-
 pub(crate) fn of(
     answered: Result<CallToolResponse, ServiceError>,
     tool: &McpTool,
@@ -78,12 +75,7 @@ pub(crate) fn of(
 }
 
 fn applied(result: Value, tool: &McpTool) -> InvokeOutcome {
-    let pointer = tool.effect_id.as_deref().unwrap_or("/id");
-    let effect_id = match result.pointer(pointer) {
-        Some(Value::String(id)) if id.chars().count() <= EFFECT_ID_CHARS_MAX => Some(id.clone()),
-        Some(Value::Number(id)) => Some(id.to_string()),
-        _ => None,
-    };
+    let effect_id = tool.effect_id.take(&result);
     InvokeOutcome::Applied(Effect { result, effect_id })
 }
 

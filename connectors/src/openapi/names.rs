@@ -1,4 +1,4 @@
-//! Names of ours for what a document calls otherwise: tools, arguments, query parameters.
+//! Names of ours for what a document calls otherwise: tools and arguments.
 //!
 //! Owns the spelling. It must not know what a name stands for.
 
@@ -67,13 +67,4 @@ pub(crate) fn argument(wire: &str) -> String {
         .map(|c| if plain(c) { c } else { '_' })
         .collect();
     name.trim_matches('_').to_owned()
-}
-
-/// A query parameter's name, as it stands in a URL.
-pub(crate) fn escaped(wire: &str) -> String {
-    percent_encoding::utf8_percent_encode(wire, percent_encoding::NON_ALPHANUMERIC)
-        .to_string()
-        .replace("%5F", "_")
-        .replace("%2D", "-")
-        .replace("%2E", ".")
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use operators_kernel::{ConnectorName, ToolName};
 
 use crate::openapi::document::{Document, Found};
-use crate::openapi::names::{argument, escaped, name};
+use crate::openapi::names::{argument, name};
 use crate::openapi::{key, one_line, quoted, schema};
 use crate::schema::CompiledSchema;
 
@@ -27,8 +27,12 @@ pub(crate) struct Operation {
     summary: String,
     method: String,
     path: String,
+    /// Parameters and the arguments they take; so are headers.
+    query: Vec<(String, String)>,
     headers: Vec<(String, String)>,
     has_body: bool,
+    /// The body is not all of the arguments.
+    shares_args: bool,
     /// The body is a form, not JSON.
     is_form: bool,
     schema: Option<Value>,
@@ -65,8 +69,10 @@ impl Operation {
                 .to_owned(),
             method: found.method.clone(),
             path: found.path.to_owned(),
+            query: Vec::new(),
             headers: Vec::new(),
             has_body: false,
+            shares_args: false,
             is_form: false,
             schema: None,
             remarks: Vec::new(),
@@ -94,7 +100,6 @@ impl Operation {
     ) -> Result<(), String> {
         let own = found.body.get("parameters").and_then(Value::as_array);
         let mut seen = BTreeSet::new();
-        let mut query = Vec::new();
         for parameter in own.into_iter().flatten().chain(found.shared) {
             let parameter = document.resolve(parameter)?;
             let of = |field: &str| parameter.get(field).and_then(Value::as_str);
@@ -111,7 +116,10 @@ impl Operation {
                     let from = format!("{{{wire}}}");
                     self.path = self.path.replace(&from, &format!("{{args.{argument}}}"));
                 }
-                "query" if required => query.push(format!("{}={{args.{argument}}}", escaped(wire))),
+                "query" if is_repeated(parameter) => {
+                    let value = format!("{{args.{argument}}}");
+                    self.query.push((wire.to_owned(), value));
+                }
                 "header" if HEADERS_IGNORED.contains(&wire.to_ascii_lowercase().as_str()) => {
                     continue;
                 }
@@ -140,10 +148,9 @@ impl Operation {
                 None => json!({}),
             };
             args.properties.insert(argument.clone(), cleaned);
-            args.required.insert(argument);
-        }
-        if !query.is_empty() {
-            self.path = format!("{}?{}", self.path, query.join("&"));
+            if required || place == "path" {
+                args.required.insert(argument);
+            }
         }
         Ok(())
     }
@@ -192,11 +199,15 @@ impl Operation {
             return Err("its body is not an object".to_owned());
         }
         self.has_body = true;
-        if !args.properties.is_empty() {
-            let remark = "the arguments of path, query and headers are in the body, too";
-            self.remarks.push(remark.to_owned());
+        let elsewhere: BTreeSet<String> = args.properties.keys().cloned().collect();
+        let both = args.take_body(cleaned);
+        let both = elsewhere.iter().find(|name| both.contains(*name));
+        self.shares_args = !elsewhere.is_empty() && both.is_none();
+        if let Some(name) = both {
+            self.remarks.push(format!(
+                "`{name}` is asked for in the body and elsewhere: one argument is sent in both"
+            ));
         }
-        args.take_body(cleaned);
         Ok(())
     }
 
@@ -237,14 +248,18 @@ impl Operation {
         line("effect", &quoted(effect));
         line("method", &quoted(&self.method));
         line("path", &quoted(&self.path));
-        if !self.headers.is_empty() {
-            let headers = self.headers.iter();
-            let headers = headers.map(|(name, value)| format!("{} = {}", key(name), quoted(value)));
-            let headers: Vec<String> = headers.collect();
-            line("headers", &format!("{{ {} }}", headers.join(", ")));
+        for (name, pairs) in [("query", &self.query), ("headers", &self.headers)] {
+            let pairs = pairs.iter();
+            let pairs = pairs.map(|(name, value)| format!("{} = {}", key(name), quoted(value)));
+            let pairs: Vec<String> = pairs.collect();
+            if !pairs.is_empty() {
+                line(name, &format!("{{ {} }}", pairs.join(", ")));
+            }
         }
         if !self.has_body && !matches!(self.method.as_str(), "GET" | "HEAD") {
             line("body", "\"none\"");
+        } else if self.has_body && self.shares_args {
+            line("body", "\"rest\"");
         } else if self.has_body && self.method == "DELETE" {
             line("body", "\"args\"");
         }
@@ -259,12 +274,30 @@ impl Operation {
     }
 }
 
+/// Whether a query parameter is one value, or a list that is written as one pair for each item:
+/// what a `query` table can say.
+fn is_repeated(parameter: &Value) -> bool {
+    let schema = parameter.get("schema");
+    let is = |wanted: &str| match schema.and_then(|schema| schema.get("type")) {
+        Some(Value::String(kind)) => kind == wanted,
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == wanted),
+        _ => false,
+    };
+    let style = parameter.get("style").and_then(Value::as_str);
+    let is_form = style.is_none_or(|style| style == "form");
+    let explodes = parameter.get("explode") != Some(&Value::Bool(false));
+    is_form && !is("object") && (explodes || !is("array")) && parameter.get("content").is_none()
+}
+
 impl Args {
-    /// Properties join the arguments; anything else about the body must hold besides.
-    fn take_body(&mut self, cleaned: Value) {
+    /// Properties join the arguments; anything else about the body must hold besides. The names
+    /// that the body has, as far as it tells them.
+    fn take_body(&mut self, cleaned: Value) -> BTreeSet<String> {
         let Value::Object(mut fields) = cleaned else {
-            return;
+            return BTreeSet::new();
         };
+        let named = fields.get("properties").and_then(Value::as_object);
+        let named: BTreeSet<String> = named.into_iter().flat_map(Map::keys).cloned().collect();
         let listed = matches!(fields.get("properties"), Some(Value::Object(_)));
         let only_listed = fields.keys().all(|name| {
             matches!(
@@ -280,7 +313,7 @@ impl Args {
             self.open = true;
             fields.remove("additionalProperties");
             self.also = Some(Value::Object(fields));
-            return;
+            return named;
         }
         if let Some(Value::Array(required)) = fields.remove("required") {
             let names = required.iter().filter_map(Value::as_str);
@@ -289,6 +322,7 @@ impl Args {
         if let Some(Value::Object(properties)) = fields.remove("properties") {
             self.properties.extend(properties);
         }
+        named
     }
 
     fn whole(self) -> Value {

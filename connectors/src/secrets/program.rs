@@ -10,21 +10,30 @@ use tokio::process::Command;
 
 use operators_kernel::Secret;
 
-use crate::command::process::{self, Failed};
+use crate::command::process::{self, Bounds, Failed};
 use crate::secrets::text;
+use crate::size::ANSWER_DEFAULT;
 
-/// How long it may take: some ask a person.
-const DEADLINE: Duration = Duration::from_secs(30);
+/// How long it may take when nothing is said: some ask a person.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Runs it in the project's folder and takes its stdout.
-pub(crate) async fn print(argv: &[String], dir: &Path) -> Result<Secret, String> {
+pub(crate) async fn print(
+    argv: &[String],
+    dir: &Path,
+    deadline: Duration,
+) -> Result<Secret, String> {
     let Some((program, arguments)) = argv.split_first() else {
         return Err("there is no program to ask".to_owned());
     };
     let name = program.escape_debug();
     let mut command = Command::new(program);
     command.args(arguments).current_dir(dir);
-    let ended = process::run(command, &[], DEADLINE)
+    let bounds = Bounds {
+        deadline,
+        stdout: ANSWER_DEFAULT,
+    };
+    let ended = process::run(command, &[], bounds)
         .await
         .map_err(|failed| match failed {
             Failed::NotStarted(problem) => format!("`{name}` does not start: {problem}"),

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::Deserialize;
@@ -37,6 +38,8 @@ pub struct SecretConfig {
 pub struct ProjectSecrets {
     sources: BTreeMap<String, Source>,
     base_dir: PathBuf,
+    /// Of a program that prints one.
+    deadline: Duration,
 }
 
 enum Source {
@@ -94,7 +97,15 @@ impl ProjectSecrets {
         Ok(Self {
             sources,
             base_dir: base_dir.to_owned(),
+            deadline: program::DEADLINE,
         })
+    }
+
+    /// How long a program that prints a secret may take, in place of 30 seconds.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
     }
 
     /// Whether a variable of the environment holds a secret of this project, and so is nobody
@@ -121,7 +132,8 @@ impl SecretStore for ProjectSecrets {
             Some(Source::File(path)) => file::read(path.clone()).await.map_err(unusable),
             Some(Source::Program(argv, kept)) => {
                 // Those who come meanwhile wait; a failure is not kept.
-                let printed = kept.get_or_try_init(|| program::print(argv, &self.base_dir));
+                let print = || program::print(argv, &self.base_dir, self.deadline);
+                let printed = kept.get_or_try_init(print);
                 printed.await.cloned().map_err(unusable)
             }
         }

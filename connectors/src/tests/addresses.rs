@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use reqwest::dns::{Addrs, Resolve, Resolving};
 use serde_json::json;
 
-use operators_kernel::Connector;
+use operators_kernel::{Connector, Health, ProbeOutcome};
 
 use super::vendor::{Reply, Vendor, ok};
 use super::{build, call, configs, invoke, name, not_applied};
@@ -21,7 +21,7 @@ fn config(base_url: &str) -> String {
     )
 }
 
-const INTERNAL: [&str; 40] = [
+const INTERNAL: [&str; 46] = [
     "http://127.0.0.1",
     "http://127.1",
     "http://127.255.255.254:8080/x",
@@ -29,6 +29,9 @@ const INTERNAL: [&str; 40] = [
     "http://0x7f000001",
     "http://0x7f.1",
     "http://0177.0.0.1",
+    "http://017700000001",
+    "http://0x7F.0x0.0x0.0x1",
+    "http://127.0x1",
     "http://127.0.0.1.",
     "http://１２７.0.0.1",
     "http://0.0.0.0",
@@ -55,6 +58,9 @@ const INTERNAL: [&str; 40] = [
     "http://[64:ff9b::7f00:1]",
     "http://[64:ff9b::a9fe:a9fe]",
     "http://[64:ff9b:1::1]",
+    "http://[::ffff:0:127.0.0.1]",
+    "http://[0:0:0:0:0:ffff:7f00:1]",
+    "http://[64:ff9b::10.0.0.1]",
     "http://[2002:7f00:1::]",
     "http://[2002:a00:1::1]",
     "http://[2001:0:1::1]",
@@ -110,6 +116,10 @@ fn a_base_url_is_a_plain_http_address() {
         ),
         ("example.com", "not a URL"),
         ("https://", "not a URL"),
+        // A zone names an interface of this machine.
+        ("http://[fe80::1%25eth0]", "not a URL"),
+        ("http://[fe80::1%eth0]", "not a URL"),
+        ("http://[::1%25lo]/x", "not a URL"),
         (
             "https://u:canary@example.com",
             "holds a user name or password",
@@ -161,7 +171,11 @@ impl Lookup for Fickle {
 }
 
 fn fickle(base_url: &str, answers: &[&[&str]]) -> HttpConnector {
-    let configs = configs(&config(base_url)).expect("config");
+    fickle_with(base_url, "", answers)
+}
+
+fn fickle_with(base_url: &str, lines: &str, answers: &[&[&str]]) -> HttpConnector {
+    let configs = configs(&format!("{}\n{lines}", config(base_url))).expect("config");
     let (_, config) = configs.first_key_value().expect("one connector");
     let answers = answers
         .iter()
@@ -195,6 +209,80 @@ async fn a_name_that_turns_internal_is_refused_on_that_very_dial() {
             assert!(message.contains("`shop.example` is at "), "{message}");
         }
     }
+    assert_eq!(vendor.connections(), 0);
+}
+
+/// Every spelling of a name is looked up and judged by what it is at; none is known by heart.
+#[tokio::test]
+async fn a_name_is_judged_by_its_address_however_it_is_written() {
+    let vendor = Vendor::always(Reply::Close(ok("{}")));
+    for host in [
+        "localhost",
+        "LOCALHOST",
+        "localhost.",
+        "LocalHost.",
+        "a.localhost",
+        "ip6-localhost",
+        "metadata.google.internal",
+        "127.0.0.1.nip.example",
+    ] {
+        let base_url = format!("http://{host}:{}", vendor.address.port());
+        let connector = fickle(&base_url, &[&["127.0.0.1"]]);
+        let message = not_applied(connector.invoke(&call("do", json!({}))).await);
+        assert!(message.contains("is at 127.0.0.1, a loopback"), "{message}");
+    }
+    assert_eq!(vendor.connections(), 0);
+}
+
+/// Rebinding: the first look-up is public, as a check would see it, and the next is not. There is
+/// no check apart from the dial, so the second answer is judged as the first was.
+#[tokio::test]
+async fn a_name_that_rebinds_is_judged_anew_at_every_dial() {
+    let guard = Guard {
+        lookup: Arc::new(Fickle {
+            answers: vec![
+                vec![IpAddr::from([1, 1, 1, 1])],
+                vec![IpAddr::from([169, 254, 169, 254])],
+                vec![IpAddr::from([1, 1, 1, 1])],
+            ],
+            asked: AtomicUsize::new(0),
+        }),
+        allow_private: false,
+    };
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let found = guard.resolve("shop.example".parse().expect("a name")).await;
+        told.push(
+            found
+                .map(Iterator::count)
+                .map_err(|error| error.to_string()),
+        );
+    }
+    assert_eq!((&told[0], &told[2]), (&Ok(1), &Ok(1)));
+    let refused = told[1].as_ref().expect_err("metadata");
+    assert!(
+        refused.contains("a link-local or metadata address"),
+        "{refused}"
+    );
+}
+
+/// A probe and a look are dialled like everything else.
+#[tokio::test]
+async fn a_probe_and_a_look_go_through_the_same_guard() {
+    let vendor = Vendor::always(Reply::Close(ok("{\"id\": 1}")));
+    let base_url = format!("http://shop.example:{}", vendor.address.port());
+    let probed = "effect = \"probeable\"\nprobe = { path = \"/did\", \
+        applied_if = { pointer = \"/id\", exists = true } }";
+    let connector = fickle_with(&base_url, probed, &[&["127.0.0.1"]]);
+    let call = call("do", json!({}));
+    let ProbeOutcome::Unknown(error) = connector.probe(&call).await else {
+        panic!("it told")
+    };
+    assert!(error.message.contains("a loopback address"), "{error}");
+    let Health::Ill(error) = connector.check(&call.tenant).await else {
+        panic!("it looked")
+    };
+    assert!(error.message.contains("a loopback address"), "{error}");
     assert_eq!(vendor.connections(), 0);
 }
 

@@ -119,7 +119,7 @@ fn a_body_that_cannot_be_is_refused_when_it_loads() {
         ("encoding = \"xml\"", "unknown variant `xml`"),
         (
             "body = [1]",
-            "a body is `\"args\"`, `\"none\"` or a table of templates",
+            "a body is `\"args\"`, `\"rest\"`, `\"none\"` or a table of templates",
         ),
     ] {
         let error = build(&format!("{vendor}{lines}\n")).expect_err(lines);

@@ -150,7 +150,7 @@ async fn exit_codes_say_what_happened_and_everything_else_is_unknown() {
         .invoke(&held())
         .await;
     assert_eq!(applied(text).0, json!("held: SO-1"));
-    let seven = Shop::new("echo 7; exit 7", "applied = '0, 7'\neffect_id = ''");
+    let seven = Shop::new("echo 7; exit 7", "applied = '0, 7'\neffect_id = 'n'");
     assert!(seven.invoke_problem().contains("effect_id"));
     let seven = Shop::new(
         "echo '{\"a\": {\"n\": 9}}'; exit 7",
@@ -221,7 +221,7 @@ async fn whoever_stops_waiting_ends_the_group_too() {
 async fn too_much_output_is_unknown_and_ends_it() {
     let shop = Shop::new("echo $$ > child; exec yes", "");
     let message = unknown(shop.invoke(&held()).await);
-    assert!(message.contains("more than 1048576 bytes"), "{message}");
+    assert!(message.contains("more than 1MiB to stdout"), "{message}");
     let child = fs::read_to_string(shop.folder.path().join("child")).expect("it began");
     is_gone(child.trim().parse().expect("a number")).await;
     // A loud stderr is no reason to give up; only its end is kept, and nothing a terminal obeys.
@@ -231,6 +231,20 @@ async fn too_much_output_is_unknown_and_ends_it() {
         message.len() < 1_000 && !message.contains('\u{1b}'),
         "{message}"
     );
+}
+
+#[tokio::test]
+async fn the_cap_on_output_is_the_connectors_own() {
+    let mut shop = Shop::new("echo '\"123456789\"'", "");
+    let capped = "kind = 'command'\nmax_answer = '8B'";
+    shop.config = shop.config.replace("kind = 'command'", capped);
+    let message = unknown(shop.invoke(&held()).await);
+    assert!(
+        message.contains("wrote more than 8B to stdout"),
+        "{message}"
+    );
+    program(shop.folder.path(), "shop.sh", "echo 1234567");
+    assert_eq!(applied(shop.invoke(&held()).await).0, json!(1_234_567));
 }
 
 #[tokio::test]

@@ -155,7 +155,7 @@ fn an_unknown_word_is_refused_at_its_line() {
         ),
         (
             format!("{HTTP}{HOLD}body = \"all\"\n"),
-            "…a body is `\"args\"`, `\"none\"` or a table of templates",
+            "…a body is `\"args\"`, `\"rest\"`, `\"none\"` or a table of templates",
         ),
         (
             format!("{HTTP}{HOLD}timeout = \"3 parsecs\"\n"),
@@ -228,7 +228,7 @@ fn words_that_do_not_go_together_are_refused_with_the_field() {
         ),
         (
             "method = \"GET\"\nbody = \"args\"",
-            "body: `GET` has no body; name the arguments in `path`, or use `POST`",
+            "body: `GET` has no body; name the arguments in `path` or `query`, or use `POST`",
         ),
     ]);
 }

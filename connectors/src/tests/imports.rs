@@ -70,7 +70,10 @@ fn get_is_a_read_and_everything_else_is_opaque() {
     for wanted in [
         "base_url = \"https://eu.parcels.example/v2\"",
         "path = \"/parcels/{args.parcelId}\"",
-        "path = \"/parcels?filter%5Bday%5D={args.filter_day}\"",
+        "path = \"/parcels\"",
+        "\"filter[day]\" = \"{args.filter_day}\"",
+        "page = \"{args.page}\"",
+        "body = \"rest\"",
         "X-Depot = \"{args.X-Depot}\"",
         "# GET /parcels",
         "`token`: bearer credentials",
@@ -98,7 +101,7 @@ fn what_cannot_be_said_is_left_out_with_a_remark() {
         "`PUT /parcels/{parcelId}/label` is left out: its body is neither JSON nor a form",
         "`OPTIONS /parcels/{parcelId}` is left out",
         "`GET /elsewhere` is left out: `other.yaml#/Parameter` is in another document",
-        "the optional query parameter `page` is left out",
+        "the optional query parameter `where` is left out",
         "`POST /parcels`: takes an `Idempotency-Key`",
     ] {
         assert!(remarks.contains(wanted), "no `{wanted}` in {remarks}");
@@ -161,6 +164,39 @@ fn arguments_are_held_to_the_document_s_schemas() {
         Ok(())
     );
     assert!(check(&registry, "list_tickets-2", json!({"fax": "1"})).is_err());
+}
+
+#[test]
+fn an_optional_query_parameter_is_optional() {
+    let (_, registry) = parcels();
+    let list = |args| check(&registry, "parcels.list", args);
+    let all = json!({"filter_day": "2026-05-01", "page": 2, "tag": ["a", "b"]});
+    assert_eq!(list(all), Ok(()));
+    assert_eq!(list(json!({"filter_day": "2026-05-01"})), Ok(()));
+    assert_eq!(list(json!({"page": 2})), Err("/args/filter_day".to_owned()));
+    let worded = json!({"filter_day": "2026-05-01", "page": "two"});
+    assert_eq!(list(worded), Err("/args/page".to_owned()));
+}
+
+/// One name in two places cannot be told apart in the arguments, so nothing is taken out of the
+/// body, and that is said.
+#[test]
+fn a_name_that_the_body_has_too_stays_in_it() {
+    let twice = DESK.replace("\"text\"", "\"ticket_id\"");
+    assert_ne!(twice, DESK);
+    let settings = settings(Some("https://desk.example"));
+    let imported = import_openapi(&twice, &settings).expect("imports");
+    let remarks = imported.remarks.join("\n");
+    assert!(
+        remarks.contains("`ticket_id` is asked for in the body and elsewhere"),
+        "{remarks}"
+    );
+    assert!(
+        !imported.toml.contains("body = \"rest\""),
+        "{}",
+        imported.toml
+    );
+    assert!(desk().0.toml.contains("body = \"rest\""));
 }
 
 #[test]

@@ -94,7 +94,30 @@ async fn an_answer_over_its_cap_is_unknown() {
     applied(against_bytes(&ok(&largest)).await);
     let larger = format!("\"{}\"", "x".repeat(1024 * 1024 - 1));
     let message = unknown(against_bytes(&ok(&larger)).await);
-    assert!(message.contains("larger than 1048576 bytes"), "{message}");
+    assert!(message.contains("larger than 1MiB"), "{message}");
+}
+
+#[tokio::test]
+async fn the_cap_is_the_connectors_own() {
+    let body = format!("\"{}\"", "x".repeat(2_000));
+    let vendor = Vendor::always(Reply::Close(ok(&body)));
+    let capped = |size: &str| {
+        let config = vendor.config("");
+        let line = format!("kind = \"http\"\nmax_answer = \"{size}\"");
+        config.replace("kind = \"http\"", &line)
+    };
+    let registry = build(&capped("2KiB")).expect("config");
+    applied(invoke(&registry, &call("do", json!({}))).await);
+    let registry = build(&capped("1KiB")).expect("config");
+    let message = unknown(invoke(&registry, &call("do", json!({}))).await);
+    assert!(message.ends_with("it is larger than 1KiB"), "{message}");
+    for (size, problem) in [("17MiB", "from `1B` to `16MiB`"), ("1M", "write it like")] {
+        let error = build(&capped(size)).expect_err(size);
+        assert!(error.contains(problem), "{error}");
+    }
+    let file = "[connectors.shop]\nkind = \"file\"\npath = \"a\"\nmax_answer = \"1MiB\"";
+    let error = build(file).expect_err("a file answers nothing");
+    assert!(error.contains("has no `max_answer`"), "{error}");
 }
 
 #[tokio::test]
@@ -163,6 +186,30 @@ async fn a_redirect_is_never_followed() {
         "`POST /do` answered 302"
     );
     assert_eq!(target.connections(), 0);
+}
+
+/// Where a redirect leads is never looked at: not the metadata service, not another scheme.
+#[tokio::test]
+async fn a_redirect_to_an_internal_address_is_an_answer_and_nothing_more() {
+    for status in [301, 302, 303, 307, 308] {
+        for target in [
+            "http://169.254.169.254/latest/meta-data/iam/security-credentials/",
+            "http://[fd00:ec2::254]/latest/meta-data/",
+            "http://metadata.google.internal/computeMetadata/v1/",
+            "//127.0.0.1:1/",
+            "file:///etc/passwd",
+            "/do",
+        ] {
+            let reply = format!(
+                "HTTP/1.1 {status} Elsewhere\r\nlocation: {target}\r\ncontent-length: 0\r\n\r\n"
+            );
+            let vendor = Vendor::always(Reply::Close(reply.into_bytes()));
+            let registry = build(&vendor.config("")).expect("config");
+            let message = unknown(invoke(&registry, &call("do", json!({}))).await);
+            assert_eq!(message, format!("`POST /do` answered {status}"), "{target}");
+            assert_eq!(vendor.requests().len(), 1, "{target}");
+        }
+    }
 }
 
 #[tokio::test]

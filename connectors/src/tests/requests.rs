@@ -79,6 +79,94 @@ async fn placeholders_are_filled_in() {
 }
 
 #[tokio::test]
+async fn a_query_table_leaves_out_what_is_absent_and_repeats_what_is_listed() {
+    let lines = "path = \"/do?fixed=1\"\nmethod = \"GET\"\neffect = \"read\"\n\
+        query = { q = \"{args.q}\", \"tag[]\" = \"{args.tags}\", page = \"p{args.page}\", \
+        deep = true, limit = 50, who = \"{action.entity_key}\" }";
+    let line = |args: Value| async move {
+        let request = sent(lines, args).await?;
+        Ok::<_, String>(request_line(&request).to_owned())
+    };
+    assert_eq!(
+        line(json!({"q": "a&b=c #%/?", "tags": ["x y", 2, true], "page": 3})).await,
+        Ok(
+            "GET /do?fixed=1&deep=true&limit=50&page=p3&q=a%26b%3Dc%20%23%25%2F%3F\
+            &tag%5B%5D=x%20y&tag%5B%5D=2&tag%5B%5D=true&who=order%3ASO-1 HTTP/1.1"
+                .to_owned()
+        )
+    );
+    // Absent, null and the empty list leave it out; an empty text is a value.
+    for args in [
+        json!({"page": 1}),
+        json!({"page": 1, "q": null, "tags": []}),
+    ] {
+        let wanted = "GET /do?fixed=1&deep=true&limit=50&page=p1&who=order%3ASO-1 HTTP/1.1";
+        assert_eq!(line(args).await, Ok(wanted.to_owned()));
+    }
+    let empty = line(json!({"page": 1, "q": ""})).await.expect("sent");
+    assert!(empty.contains("&q=&who="), "{empty}");
+    for (args, problem) in [
+        (json!({"q": "a"}), "`args.page` is missing"),
+        (json!({"page": 1, "q": {"a": 1}}), "`args.q` is not a text"),
+        (
+            json!({"page": 1, "tags": [["x"]]}),
+            "`args.tags` is not a text",
+        ),
+        (json!({"page": 1, "tags": [null]}), "`args.tags` is missing"),
+        (json!({"page": [1]}), "`args.page` is not a text"),
+    ] {
+        let error = line(args).await.expect_err(problem);
+        assert!(error.contains(problem), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn the_rest_of_the_arguments_is_what_stands_nowhere_else() {
+    let lines = "path = \"/do/{args.order}\"\nbody = \"rest\"\n\
+        query = { notify = \"{args.options.notify}\" }\nheaders = { X-Depot = \"{args.depot}\" }";
+    let args = json!({"order": "1", "options": {"notify": true}, "depot": "n", "why": "x"});
+    let request = sent(lines, args.clone()).await.expect("sent");
+    assert!(request.starts_with("POST /do/1?notify=true "), "{request}");
+    assert!(request.ends_with("\r\n\r\n{\"why\":\"x\"}"), "{request}");
+    let form = format!("{lines}\nencoding = \"form\"");
+    let request = sent(&form, args).await.expect("sent");
+    assert!(request.ends_with("\r\n\r\nwhy=x"), "{request}");
+}
+
+#[test]
+fn a_query_table_that_cannot_be_meant_is_refused_when_it_loads() {
+    let vendor = "[connectors.shop]\nkind = \"http\"\nbase_url = \"https://api.example.com\"\n\
+        [connectors.shop.tools.do]\npath = \"/do\"\n";
+    for (lines, problem) in [
+        (
+            "query = { a = \"{args\" }",
+            "query.\"a\": a brace without its partner",
+        ),
+        (
+            "query = { a = \"{event.id}\" }",
+            "query.\"a\": unknown placeholder",
+        ),
+        (
+            "query = { a = [1] }",
+            "query.\"a\": is not a text, a number or a boolean",
+        ),
+        (
+            "query = { a = { b = 1 } }",
+            "query.\"a\": is not a text, a number or a boolean",
+        ),
+        ("query = \"a=1\"", "invalid type"),
+        (
+            "secret_args = [\"card\"]\nquery = { a = \"{args.card.number}\" }",
+            "query: `{args.card.number}` is a secret argument",
+        ),
+        ("method = \"GET\"\nbody = \"rest\"", "`GET` has no body"),
+    ] {
+        let error = build(&format!("{vendor}{lines}")).expect_err(problem);
+        assert!(error.contains(problem), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn an_argument_stays_inside_its_path_segment() {
     let cases = [
         ("../../admin", "..%2F..%2Fadmin"),

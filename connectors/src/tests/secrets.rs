@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -135,6 +136,24 @@ async fn a_program_that_fails_is_named_and_not_quoted() {
         assert!(error.contains(problem), "{error}");
         assert!(!error.contains("canary"), "{error}");
     }
+}
+
+/// The deadline itself, shortened: the program and what it started are ended, and its answer is
+/// not waited for.
+#[tokio::test]
+async fn a_program_that_does_not_end_is_given_up() {
+    let folder = TempDir::new().expect("a folder");
+    let argv = "token = { command = [\"sh\", \"-c\", \"echo canary; sleep 600\"] }";
+    let secrets = secrets(argv, folder.path()).expect("loads");
+    let secrets = secrets.with_deadline(Duration::from_millis(200));
+    let tenant = TenantId::parse("acme").expect("a tenant");
+    let error = secrets.secret(&tenant, "token").await.expect_err("late");
+    let error = error.to_string();
+    assert!(
+        error.contains("did not end in time and was killed"),
+        "{error}"
+    );
+    assert!(!error.contains("canary"), "{error}");
 }
 
 #[tokio::test]

@@ -68,6 +68,11 @@ pub(crate) fn tell(
             &project.command("doubts list", &args.whose),
             "what is in doubt holds its entity",
         );
+    } else if with(Reason::UnknownTool).is_some() {
+        next(
+            &project.command("connectors list", &Whose { tenant: None }),
+            "the tools there are",
+        );
     } else if raised {
         next(
             &project.command("alerts list", &args.whose),

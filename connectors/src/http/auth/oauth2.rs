@@ -28,6 +28,7 @@ use crate::http::path::{Base, escape};
 use crate::http::request::header_value;
 use crate::registry::{Place, RegistryError};
 use crate::secrets::SecretText;
+use crate::size::ANSWER_DEFAULT;
 
 /// What messages call the request for a token.
 const LABEL: &str = "the token server";
@@ -154,9 +155,11 @@ impl OAuth2 {
             .await
             .map_err(|error| no_answer(&error, LABEL, hidden))?;
         let status = answer.status().as_u16();
-        let body = answer::read(&mut answer).await.map_err(|problem| {
-            format!("{LABEL} answered {status}, but the body cannot be read: {problem}")
-        })?;
+        let body = answer::read(&mut answer, ANSWER_DEFAULT)
+            .await
+            .map_err(|problem| {
+                format!("{LABEL} answered {status}, but the body cannot be read: {problem}")
+            })?;
         if status != 200 {
             return Err(quoted(LABEL, status, &body, hidden));
         }
