@@ -61,7 +61,9 @@ impl TryFrom<String> for SizeText {
 
 impl fmt::Display for SizeText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = UNITS.iter().find(|(_, factor)| self.0 % factor == 0);
+        let whole = UNITS
+            .iter()
+            .find(|(_, factor)| self.0.is_multiple_of(*factor));
         match whole {
             Some((unit, factor)) => write!(f, "{}{unit}", self.0 / factor),
             None => write!(f, "{}B", self.0),

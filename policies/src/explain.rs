@@ -38,8 +38,8 @@ pub struct Finding<'a> {
     /// Each as far as it was asked.
     only_if: Option<Judgement>,
     require: Option<Judgement>,
-    /// The action's value, when it was held against `max_value`.
-    value: Option<Option<Magnitude>>,
+    /// `max_value` and the action's value.
+    ceiling: Option<(Magnitude, Option<Magnitude>)>,
     holds: bool,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Finding<'a> {
             rule,
             only_if,
             require: None,
-            value: None,
+            ceiling: None,
             holds,
         };
         // What does not speak of the action, or cannot tell, has nothing further to ask of it.
@@ -94,7 +94,7 @@ impl<'a> Finding<'a> {
         }
         if let Some(max) = rule.max_value {
             let value = question.action.value.as_ref().and_then(Magnitude::of);
-            finding.value = Some(value);
+            finding.ceiling = Some((max, value));
             finding.holds &= is_within(value, max);
         }
         if let Some(predicate) = &rule.require {
@@ -108,12 +108,12 @@ impl<'a> Finding<'a> {
     /// One entry per constraint of the rule, as far as they were asked.
     pub fn checks(&self) -> impl Iterator<Item = Check<'_>> {
         let only_if = self.rule.only_if.as_ref().zip(self.only_if.as_ref());
-        let ceiling = self.rule.max_value.zip(self.value);
         let require = self.rule.require.as_ref().zip(self.require.as_ref());
         let only_if = only_if.map(|(predicate, judgement)| Check::If {
             text: predicate.text(),
             judgement,
         });
+        let ceiling = self.ceiling;
         let ceiling = ceiling.map(|(max, value)| Check::MaxValue { max, value });
         let require = require.map(|(predicate, judgement)| Check::Require {
             text: predicate.text(),

@@ -296,8 +296,12 @@ impl Args {
         let Value::Object(mut fields) = cleaned else {
             return BTreeSet::new();
         };
-        let named = fields.get("properties").and_then(Value::as_object);
-        let named: BTreeSet<String> = named.into_iter().flat_map(Map::keys).cloned().collect();
+        let listed_there = fields.get("properties").and_then(Value::as_object);
+        let in_body: BTreeSet<String> = listed_there
+            .into_iter()
+            .flat_map(Map::keys)
+            .cloned()
+            .collect();
         let listed = matches!(fields.get("properties"), Some(Value::Object(_)));
         let only_listed = fields.keys().all(|name| {
             matches!(
@@ -313,7 +317,7 @@ impl Args {
             self.open = true;
             fields.remove("additionalProperties");
             self.also = Some(Value::Object(fields));
-            return named;
+            return in_body;
         }
         if let Some(Value::Array(required)) = fields.remove("required") {
             let names = required.iter().filter_map(Value::as_str);
@@ -322,7 +326,7 @@ impl Args {
         if let Some(Value::Object(properties)) = fields.remove("properties") {
             self.properties.extend(properties);
         }
-        named
+        in_body
     }
 
     fn whole(self) -> Value {

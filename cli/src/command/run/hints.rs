@@ -6,7 +6,7 @@ use operators_kernel::{
 };
 use operators_policies::{Explanation, Policy};
 
-use crate::args::RunArgs;
+use crate::args::{RunArgs, Whose};
 use crate::command::run::Job;
 use crate::command::run::ending::Ending;
 use crate::command::run::show::explanation;
