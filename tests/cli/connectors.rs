@@ -157,3 +157,36 @@ fn a_program_as_a_tool_from_plan_to_receipt() {
             .is_some_and(|error| error.contains("sold out"))
     );
 }
+
+#[test]
+fn a_tool_that_is_not_there_leads_to_those_that_are() {
+    let project = Project::with_file();
+    let mut action = hold("SO-1");
+    action["tool"] = json!("orders.hodl");
+    project.write("plan.json", json!([action]).to_string());
+    let said = project
+        .run(&["run", "--once", "--plan", "plan.json"])
+        .ended(3);
+    said.tells("operators connectors list");
+}
+
+/// Whoever can set a variable must not see the requests, and the credentials in them.
+#[test]
+fn ambient_proxies_are_not_used() {
+    let vendor = Vendor::always(Answer::well());
+    let proxy = Vendor::always(Answer::well());
+    let project = Project::with(&vendor.config());
+    project.write("plan.json", json!([hold("SO-1")]).to_string());
+    let mut command = project.command(&["run", "--once", "--plan", "plan.json"]);
+    for name in [
+        "http_proxy",
+        "HTTP_PROXY",
+        "https_proxy",
+        "ALL_PROXY",
+        "all_proxy",
+    ] {
+        command.env(name, proxy.url());
+    }
+    crate::support::finish(&mut command).ended(0);
+    assert_eq!((vendor.requests().len(), proxy.requests().len()), (1, 0));
+}

@@ -160,9 +160,8 @@ fn a_ruling_is_what_its_findings_say() {
                 assert_eq!(finding.holds(), all, "seed {seed}: {finding:?}");
             }
             let says = |decision| found.iter().any(|one| one.rule.decision() == decision);
-            let wanted = if found.is_empty() || found.iter().any(|one| !one.holds()) {
-                TrustDecision::Block
-            } else if says(TrustDecision::Block) {
+            let fails = found.is_empty() || found.iter().any(|one| !one.holds());
+            let wanted = if fails || says(TrustDecision::Block) {
                 TrustDecision::Block
             } else if says(TrustDecision::Alert) {
                 TrustDecision::Alert
