@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use operators_connectors::{ProjectSecrets, Registry, RegistryError};
+use operators_connectors::{ProjectSecrets, Registry, RegistryError, StoreAddress};
 use operators_kernel::{Clock, DurableExec, OperatorName, Seams, Settings};
 use operators_policies::{Layers, Policy, PolicyProblems, Reach, RuleSet, loading};
 use operators_seams::{DynamoStore, MemoryStore, PgStore, SqliteStore, SystemClock};
@@ -118,7 +118,12 @@ pub(crate) async fn store_to_read(
 pub(crate) fn registry(project: &Project) -> Result<Arc<Registry>> {
     let configs = project.config.connectors.clone();
     let secrets = Arc::new(secrets(project)?);
-    let registry = Registry::build(configs, project.dir(), secrets);
+    let store = match &project.config.store.url {
+        StoreUrl::Sqlite(path) => StoreAddress::Sqlite(project.path(path)),
+        StoreUrl::Postgres(address) => StoreAddress::Postgres(address.reveal().to_owned()),
+        StoreUrl::DynamoDb(_) | StoreUrl::Memory => StoreAddress::Elsewhere,
+    };
+    let registry = Registry::build_beside(configs, project.dir(), secrets, &store);
     Ok(Arc::new(
         registry.map_err(|error| misconfigured(project, &error))?,
     ))

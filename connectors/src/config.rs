@@ -61,8 +61,8 @@ pub struct ConnectorConfig {
     /// `mcp`: the server, if it is a program of ours: its name and arguments.
     #[serde(default)]
     pub argv: Option<Vec<String>>,
-    /// `mcp`: the server's address, if it is behind one. `sql`: `sqlite:PATH`, `postgres://…` or
-    /// `secret:NAME`.
+    /// `mcp`: the server's address, if it is behind one. `sql`: `store`, `sqlite:PATH`,
+    /// `postgres://…` or `secret:NAME`.
     #[serde(default)]
     pub url: Option<HeaderText>,
     /// `mcp`: whether a server's word that a tool only reads is believed. Default no.
@@ -303,6 +303,8 @@ pub enum EffectWord {
     Keyed,
     /// The connector can ask whether it happened.
     Probeable,
+    /// A statement in the store's own transaction.
+    Transactional,
     /// Nothing is known.
     Opaque,
 }
@@ -317,14 +319,10 @@ impl TryFrom<String> for EffectWord {
             "keyed" => Ok(Self::Keyed),
             "probeable" => Ok(Self::Probeable),
             "opaque" => Ok(Self::Opaque),
-            "transactional" => Err(
-                "effect `transactional` needs a connector to the store's own database, \
-                 which is not in this version; use `opaque` or `keyed`"
-                    .to_owned(),
-            ),
+            "transactional" => Ok(Self::Transactional),
             _ => Err(format!(
-                "unknown effect `{}`; there are `read`, `idempotent`, `keyed`, `probeable` \
-                 and `opaque`",
+                "unknown effect `{}`; there are `read`, `idempotent`, `keyed`, `probeable`, \
+                 `transactional` and `opaque`",
                 word.escape_debug()
             )),
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use operators_kernel::{Connector, ConnectorName, SecretStore};
 
+use crate::beside::StoreAddress;
 use crate::command::CommandConnector;
 use crate::config::{ConnectorConfig, ConnectorKind, ModeWord};
 use crate::file::FileConnector;
@@ -32,15 +33,23 @@ pub(crate) fn completed(
     }
 }
 
+/// What a connector may find around it.
+#[derive(Debug)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) base_dir: &'a Path,
+    pub(crate) secrets: &'a Arc<dyn SecretStore>,
+    pub(crate) store: &'a StoreAddress,
+}
+
 /// Compiles a connector; nothing is contacted.
 pub(crate) fn compile(
     name: &ConnectorName,
     config: &ConnectorConfig,
     place: &Place,
-    base_dir: &Path,
-    secrets: &Arc<dyn SecretStore>,
+    around: &Surroundings<'_>,
 ) -> Result<Arc<dyn Connector>, RegistryError> {
-    let secrets = Arc::clone(secrets);
+    let base_dir = around.base_dir;
+    let secrets = Arc::clone(around.secrets);
     let connector: Arc<dyn Connector> = match config.kind {
         ConnectorKind::Http => Arc::new(HttpConnector::compile(config, place, base_dir, secrets)?),
         ConnectorKind::File => Arc::new(FileConnector::compile(config, place, base_dir)?),
@@ -57,7 +66,7 @@ pub(crate) fn compile(
         #[cfg(feature = "sql")]
         ConnectorKind::Sql => {
             let connector = crate::sql::SqlConnector::compile;
-            Arc::new(connector(config, place, base_dir, secrets)?)
+            Arc::new(connector(config, place, base_dir, secrets, around.store)?)
         }
         #[cfg(not(feature = "sql"))]
         ConnectorKind::Sql => return Err(not_built_in(place, name, base_dir)),

@@ -3,6 +3,7 @@
 //! Owns what a configuration may say about a tool, and how a call becomes a request that is made
 //! once. It must not know stores, policies, or what an executor does with an outcome.
 
+mod beside;
 mod command;
 mod config;
 pub mod duration;
@@ -27,6 +28,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 
+pub use beside::StoreAddress;
 pub use config::{
     AuthConfig, BasicConfig, BodyEncoding, BodySource, ClientAuth, ConditionConfig,
     ConnectorConfig, ConnectorKind, EffectWord, HeaderText, ModeWord, Oauth2Config, OutputForm,

@@ -13,10 +13,11 @@ use operators_kernel::{
     ToolRegistry,
 };
 
+use crate::beside::{self, StoreAddress};
 use crate::config::{ConnectorConfig, ConnectorKind, EffectWord, ModeWord, ToolConfig};
 use crate::duration::DurationText;
 use crate::foreign;
-use crate::kinds;
+use crate::kinds::{self, Surroundings};
 use crate::schema::CompiledSchema;
 
 /// The deadline of a call when nothing is said: as long as a person would wait.
@@ -56,21 +57,37 @@ struct Registered {
 impl Registry {
     /// Compiles a configuration as a whole: templates, schemas, contracts. Nothing is contacted,
     /// and no secret is read; paths are relative to `base_dir`.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "the caller has no further use of a configuration, nor of its own handle"
-    )]
     pub fn build(
         configs: BTreeMap<ConnectorName, ConnectorConfig>,
         base_dir: &Path,
         secrets: Arc<dyn SecretStore>,
     ) -> Result<Self, RegistryError> {
+        Self::build_beside(configs, base_dir, secrets, &StoreAddress::Elsewhere)
+    }
+
+    /// As [`build`](Self::build), for connectors that may speak to the store's own database.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the caller has no further use of a configuration, nor of its own handle"
+    )]
+    pub fn build_beside(
+        configs: BTreeMap<ConnectorName, ConnectorConfig>,
+        base_dir: &Path,
+        secrets: Arc<dyn SecretStore>,
+        store: &StoreAddress,
+    ) -> Result<Self, RegistryError> {
         let mut connectors = BTreeMap::new();
         for (name, config) in &configs {
             let place = Place::connector(name);
             foreign::refuse(config, &place)?;
+            let config = &beside::completed(config, &place, base_dir, store)?;
             let config = &kinds::completed(name, config, &place, base_dir)?;
-            let connector = kinds::compile(name, config, &place, base_dir, &secrets)?;
+            let surroundings = Surroundings {
+                base_dir,
+                secrets: &secrets,
+                store,
+            };
+            let connector = kinds::compile(name, config, &place, &surroundings)?;
             let mut tools = BTreeMap::new();
             for (tool_name, tool) in &config.tools {
                 let place = place.tool(tool_name);
@@ -158,6 +175,7 @@ fn contract(
             window_ms: u64::try_from(window.as_millis()).unwrap_or(u64::MAX),
         },
         EffectWord::Probeable => EffectClass::Probeable,
+        EffectWord::Transactional => EffectClass::Transactional,
         EffectWord::Opaque => EffectClass::Opaque,
     };
     if window.is_zero() {

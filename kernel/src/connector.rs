@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::key::{ConnectorName, EntityKey, IdempotencyKey, OperatorName, TenantId, ToolName};
+use crate::work::Work;
 
 /// What is known about repeating a tool's effect; declared in the registry, never by a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +26,8 @@ pub enum EffectClass {
     },
     /// The connector can ask the vendor "did it happen?".
     Probeable,
+    /// A statement in the store's own database, run in the transaction that burns the key.
+    Transactional,
     /// Nothing is known. The default for anything undeclared.
     Opaque,
 }
@@ -37,6 +40,7 @@ impl EffectClass {
             Self::Idempotent => "idempotent",
             Self::Keyed { .. } => "keyed",
             Self::Probeable => "probeable",
+            Self::Transactional => "transactional",
             Self::Opaque => "opaque",
         }
     }
@@ -240,6 +244,17 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
     /// - *Dropped half-way*: the effect may still happen; the executor drops it only at the
     ///   deadline and takes that as `Unknown`.
     async fn invoke(&self, call: &Call) -> InvokeOutcome;
+
+    /// What the store runs in the call's place, for a tool that is
+    /// [`Transactional`](EffectClass::Transactional): nothing is sent here. Pure.
+    ///
+    /// - *After `Err`*: nothing is run, and the call is not applied.
+    fn prepare(&self, call: &Call) -> Result<Arc<dyn Work>, ConnectorError> {
+        Err(ConnectorError::new(format!(
+            "connector `{}` has nothing that a store could run for `{}`",
+            call.connector, call.tool
+        )))
+    }
 
     /// Asks whether an earlier attempt of this very key took effect. It changes nothing.
     ///

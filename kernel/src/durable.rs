@@ -20,6 +20,7 @@ use crate::receipt::{AttemptMark, Proposal, Receipt};
 use crate::redact::RedactionKey;
 use crate::shared::Shared;
 use crate::trust::{Limit, OnAlert};
+use crate::work::{Performance, Performed};
 
 /// One process's stay in a store. Once dead it is fenced for ever; a new one is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -369,6 +370,32 @@ pub trait DurableExec: Ledger {
         tenant: &TenantId,
         settlements: Vec<Settlement>,
     ) -> Result<Vec<SettleAnswer>, StoreError>;
+
+    /// Whether [`perform`](Self::perform) can run anything: the store is a database that holds
+    /// other tables as well.
+    fn performs(&self) -> bool {
+        false
+    }
+
+    /// Brings an effect about and settles it: the statement, the burn, the receipt and the turn's
+    /// release.
+    ///
+    /// - *Atomic*: all of it. The statement counts only if the key is still this very attempt's
+    ///   intent, its session holds the turn under the same fence, and its deadline has not passed;
+    ///   a statement that the database refuses is undone alone, and settled as not applied.
+    /// - *After `Ok`*: durable; a second call finds what was recorded and runs nothing.
+    /// - *After `Err`*: may be durable; ask again until `Ok`.
+    /// - *Dropped half-way*: as after `Err`; so callers keep it in a task of its own.
+    async fn perform(
+        &self,
+        _tenant: &TenantId,
+        _performance: Performance,
+    ) -> Result<Performed, StoreError> {
+        Err(StoreError::Unusable {
+            store: self.describe(),
+            problem: "it runs no statements of others".to_owned(),
+        })
+    }
 
     /// Writes receipts of what touches no key: reads, and what never got a turn.
     ///

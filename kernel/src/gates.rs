@@ -26,15 +26,16 @@ use crate::action::{ActionResult, Outcome};
 use crate::clock::IdKind;
 use crate::connector::ProbeOutcome;
 use crate::durable::{
-    Claim, ClaimAnswer, OnDoubt, Resolution, Resolver, SessionId, SettleAnswer, SettledOutcome,
-    Settlement, StoreError, Verdict,
+    Claim, ClaimAnswer, OnDoubt, Resolution, Resolver, SessionId, SettledOutcome, Settlement,
+    StoreError, Verdict,
 };
 use crate::error::ExecError;
 use crate::kernel::Kernel;
 use crate::life::KeyRecord;
 use crate::proposed::{Case, Proposed, digest_of};
-use crate::receipt::AttemptMark;
+use crate::receipt::{AttemptMark, Proposal};
 use crate::single_flight::Place;
+use crate::work::{Performance, Performed, Work};
 
 pub use crate::reply::Reply;
 
@@ -294,10 +295,10 @@ impl Claimed {
     pub async fn invoke(self) -> Answered {
         let Weighed { kernel, case, .. } = &self.weighed;
         let proposed = &case.proposed;
-        let outcome = match &proposed.tool {
-            None => nothing_sent("the tool is gone"),
+        let ended = match &proposed.tool {
+            None => nothing_sent("the tool is gone").into(),
             Some(_) if !kernel.lease.may_send(self.session).await => {
-                nothing_sent("the lease ran out before the call was sent")
+                nothing_sent("the lease ran out before the call was sent").into()
             }
             Some(tool) => {
                 let mut call = proposed.call(tool, self.mark.generation, self.mark.attempt);
@@ -306,15 +307,19 @@ impl Claimed {
                 let gone = kernel.seams.clock.monotonic().saturating_sub(self.since);
                 call.deadline = call.deadline.saturating_sub(gone);
                 if call.deadline.is_zero() {
-                    nothing_sent("the call's deadline passed before it was sent")
+                    nothing_sent("the call's deadline passed before it was sent").into()
+                } else if proposed.is_transactional() {
+                    // Nothing is sent: the store runs it in the transaction that settles.
+                    let prepared = proposed.prepare(tool, &call);
+                    prepared.map_or_else(Ended::Called, Ended::Prepared)
                 } else {
-                    proposed.send(tool, call).await
+                    proposed.send(tool, call).await.into()
                 }
             }
         };
         Answered {
             claimed: self,
-            outcome,
+            ended,
         }
     }
 
@@ -322,7 +327,7 @@ impl Claimed {
     pub(crate) fn give_up(self, why: &str) -> Answered {
         Answered {
             claimed: self,
-            outcome: nothing_sent(why),
+            ended: nothing_sent(why).into(),
         }
     }
 }
@@ -333,11 +338,26 @@ fn nothing_sent(why: &str) -> SettledOutcome {
     }
 }
 
-/// Gate 5 passed: the call ended, one way or another.
+/// How gate 5 was passed.
+#[derive(Debug)]
+enum Ended {
+    /// The call ended, one way or another.
+    Called(SettledOutcome),
+    /// There is nothing to call: the store brings it about as it settles.
+    Prepared(Arc<dyn Work>),
+}
+
+impl From<SettledOutcome> for Ended {
+    fn from(outcome: SettledOutcome) -> Self {
+        Self::Called(outcome)
+    }
+}
+
+/// Gate 5 passed: the call ended, or the store has what to run.
 #[derive(Debug)]
 pub struct Answered {
     claimed: Claimed,
-    outcome: SettledOutcome,
+    ended: Ended,
 }
 
 impl Answered {
@@ -352,7 +372,7 @@ impl Answered {
                     mark,
                     ..
                 },
-            outcome,
+            ended,
         } = self;
         let Weighed {
             kernel,
@@ -362,35 +382,51 @@ impl Answered {
         let Case {
             proposed, proposal, ..
         } = case;
-        let result_digest = match &outcome {
-            SettledOutcome::Applied(effect) => digest_of(&effect.result)?,
-            SettledOutcome::NotApplied { .. } | SettledOutcome::Unknown { .. } => String::new(),
+        let at = kernel.seams.clock.now();
+        let (attempt, kept) = (mark.attempt, proposal.clone());
+        let performed = match ended {
+            Ended::Called(outcome) => {
+                let result_digest = match &outcome {
+                    SettledOutcome::Applied(effect) => digest_of(&effect.result)?,
+                    SettledOutcome::NotApplied { .. } | SettledOutcome::Unknown { .. } => {
+                        String::new()
+                    }
+                };
+                let settlement = Settlement {
+                    session,
+                    mark,
+                    proposal,
+                    outcome,
+                    result_digest,
+                    at,
+                };
+                let answer = kernel.settle(&settlement, reply).await?;
+                let outcome = settlement.outcome;
+                Performed { outcome, answer }
+            }
+            Ended::Prepared(work) => {
+                let performance = Performance {
+                    session,
+                    mark,
+                    proposal,
+                    work,
+                    at,
+                };
+                kernel.perform(&performance, reply).await?
+            }
         };
-        let settlement = Settlement {
-            session,
-            mark,
-            proposal,
-            outcome,
-            result_digest,
-            at: kernel.seams.clock.now(),
-        };
-        let answer = kernel.settle(&settlement, reply).await?;
         drop(place);
-        Ok(result_of(proposed, settlement, answer))
+        Ok(result_of(proposed, &kept, attempt, performed))
     }
 }
 
 fn result_of(
     proposed: Box<Proposed>,
-    settlement: Settlement,
-    answer: SettleAnswer,
+    proposal: &Proposal,
+    attempt: u32,
+    performed: Performed,
 ) -> ActionResult {
-    let Settlement {
-        mark,
-        proposal,
-        outcome,
-        ..
-    } = settlement;
+    let Performed { outcome, answer } = performed;
     if answer.double_applied {
         let key = &proposal.idempotency_key;
         tracing::error!(%key, receipt_id = %answer.receipt_id, "double_applied: two attempts of this key took effect");
@@ -412,7 +448,7 @@ fn result_of(
         decision,
         rule,
         answer.receipt_id,
-        mark.attempt,
+        attempt,
         outcome,
     )
 }

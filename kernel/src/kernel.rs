@@ -15,11 +15,12 @@ use crate::durable::{
 use crate::error::ExecError;
 use crate::key::{EntityKey, TenantId};
 use crate::lease::Lease;
-use crate::receipt::Receipt;
+use crate::receipt::{Proposal, Receipt};
 use crate::redact::RedactionKey;
 use crate::reply::Reply;
 use crate::setup::{Seams, Settings};
 use crate::single_flight::Flights;
+use crate::work::{Performance, Performed};
 
 /// The pauses between tries of a store that fails, and the longest of them.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
@@ -168,27 +169,56 @@ impl Kernel {
         settlement: &Settlement,
         reply: &mut Reply,
     ) -> Result<SettleAnswer, ExecError> {
-        let tenant = &settlement.proposal.tenant_id;
-        let key = &settlement.proposal.idempotency_key;
+        let outcome = match settlement.outcome {
+            SettledOutcome::Applied(_) => "applied",
+            SettledOutcome::NotApplied { .. } => "not applied",
+            SettledOutcome::Unknown { .. } => "outcome unknown",
+        };
+        let settled = || async {
+            let tenant = &settlement.proposal.tenant_id;
+            let asked = self.seams.durable.settle(tenant, vec![settlement.clone()]);
+            Ok(asked.await?.pop())
+        };
+        let answer = self
+            .until_recorded(&settlement.proposal, outcome, settled, reply)
+            .await?;
+        answer.ok_or_else(|| ExecError::Invariant("the store answered no settlement".to_owned()))
+    }
+
+    /// Has the store bring an effect about, asked until it is done: what it did before it does not
+    /// do again.
+    pub(crate) async fn perform(
+        &self,
+        performance: &Performance,
+        reply: &mut Reply,
+    ) -> Result<Performed, ExecError> {
+        let tenant = &performance.proposal.tenant_id;
+        let performed = || self.seams.durable.perform(tenant, performance.clone());
+        self.until_recorded(&performance.proposal, "outcome unknown", performed, reply)
+            .await
+    }
+
+    async fn until_recorded<T, F>(
+        &self,
+        proposal: &Proposal,
+        outcome: &'static str,
+        ask: impl Fn() -> F,
+        reply: &mut Reply,
+    ) -> Result<T, ExecError>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let key = &proposal.idempotency_key;
         let not_recorded = |source| ExecError::NotRecorded {
             key: key.clone(),
-            outcome: match settlement.outcome {
-                SettledOutcome::Applied(_) => "applied",
-                SettledOutcome::NotApplied { .. } => "not applied",
-                SettledOutcome::Unknown { .. } => "outcome unknown",
-            },
+            outcome,
             source,
         };
         let mut patience = self.patience();
         loop {
-            let asked = self.seams.durable.settle(tenant, vec![settlement.clone()]);
             let mut tell = Some(|error| reply.answer(Err(not_recorded(error))));
-            match self.to_its_end(asked, &mut tell).await {
-                Ok(mut answers) => {
-                    return answers.pop().ok_or_else(|| {
-                        ExecError::Invariant("the store answered no settlement".to_owned())
-                    });
-                }
+            match self.to_its_end(ask(), &mut tell).await {
+                Ok(answer) => return Ok(answer),
                 Err(error) if error.is_retryable() => {
                     tracing::warn!(%key, %error, "the outcome is not recorded yet; trying again");
                     if patience.pause().await.is_over() {

@@ -35,6 +35,7 @@ mod setup;
 mod shared;
 mod single_flight;
 mod trust;
+mod work;
 
 pub use action::{
     ARGS_BYTES_MAX, ActionResult, BLOCKED_BY_TRUST_POLICY, Disposition, ExecutionPlan, Original,
@@ -68,3 +69,4 @@ pub use secret::{Secret, SecretError, SecretStore};
 pub use setup::{OnFailure, Progress, RunContext, Seams, Settings, WAITERS_MAX};
 pub use shared::Shared;
 pub use trust::{Limit, OnAlert, PolicyRef, Ruling, TrustDecision, TrustPolicy, TrustQuestion};
+pub use work::{Performance, Performed, Rows, Statement, Work};

@@ -11,6 +11,7 @@
 //!          └────────▶ INTENT(a+1) ◀── keyed, idempotent ┤
 //!                                                       ├──▶ FAILED       not applied, after quiescence
 //!                                                       └──▶ WRITTEN_OFF  dedups, never runs again
+//!  transactional: owner dead ──▶ FAILED(a), for effect and burn are one commit
 //!  forget: APPLIED | WRITTEN_OFF ──▶ FORGOTTEN of the next generation, free to claim
 //! ```
 //!
@@ -23,6 +24,7 @@ mod claim;
 mod close;
 mod controls;
 mod limits;
+mod perform;
 mod retention;
 mod settle;
 
@@ -50,6 +52,7 @@ pub use controls::{
     let_through, wanted,
 };
 pub use limits::{LIMIT_MAX, give_slot_back, slots_given_back};
+pub use perform::{PerformStep, perform, told};
 pub use settle::{SettleStep, settle};
 
 /// A keyed doubt is sent again only while this part of the vendor's window is left, so that the
@@ -200,9 +203,13 @@ impl KeyRecord {
                     .first_intent_at
                     .plus(window.saturating_sub(window / WINDOW_MARGIN_DIVISOR))
             }
-            (EffectClass::Probeable | EffectClass::Opaque | EffectClass::Read, OnUnknown::Hold) => {
-                false
-            }
+            (
+                EffectClass::Probeable
+                | EffectClass::Transactional
+                | EffectClass::Opaque
+                | EffectClass::Read,
+                OnUnknown::Hold,
+            ) => false,
         }
     }
 

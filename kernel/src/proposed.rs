@@ -12,7 +12,7 @@ use crate::action::{BLOCKED_BY_TRUST_POLICY, PlannedAction, Reason, Refusal};
 use crate::clock::{IdKind, Timestamp};
 use crate::connector::{
     Call, Connector, ConnectorError, Effect, EffectClass, InvokeOutcome, OnUnknown, ProbeOutcome,
-    Tool,
+    Tool, ToolMode,
 };
 use crate::durable::{Claim, Clearance, Fingerprint, OnDoubt, SessionId, SettledOutcome};
 use crate::error::ExecError;
@@ -23,6 +23,7 @@ use crate::redact::{Redaction, RedactionKey};
 use crate::setup::{RunContext, Seams};
 use crate::shared::Shared;
 use crate::trust::{Limit, OnAlert, Ruling, TrustDecision, TrustPolicy, TrustQuestion};
+use crate::work::{Rows, Statement, Work};
 
 /// A proposal before any gate: looked up, with its secrets found.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub(crate) struct Proposed {
     pub(crate) tool: Option<Tool>,
     pub(crate) redaction: Redaction,
     pub(crate) receipt_id: String,
+    /// Whether the store can bring about what only a store can.
+    store_performs: bool,
     at: Timestamp,
 }
 
@@ -63,6 +66,7 @@ impl Proposed {
             tool,
             redaction,
             receipt_id,
+            store_performs: seams.durable.performs(),
             at,
         })
     }
@@ -71,6 +75,14 @@ impl Proposed {
         self.tool
             .as_ref()
             .is_some_and(|tool| tool.contract.effect == EffectClass::Read)
+    }
+
+    /// Whether the store brings its effect about. A stub answers in its place, as for any other.
+    pub(crate) fn is_transactional(&self) -> bool {
+        self.tool.as_ref().is_some_and(|tool| {
+            let contract = &tool.contract;
+            contract.effect == EffectClass::Transactional && contract.mode == ToolMode::Live
+        })
     }
 
     pub(crate) fn invalid_args(&self) -> Option<Refusal> {
@@ -125,6 +137,26 @@ impl Proposed {
         }
     }
 
+    /// What the store is to run, with secrets taken out of whatever comes back.
+    pub(crate) fn prepare(
+        &self,
+        tool: &Tool,
+        call: &Call,
+    ) -> Result<Arc<dyn Work>, SettledOutcome> {
+        let connector: &dyn Connector = &*tool.connector;
+        let prepared = catch_unwind(AssertUnwindSafe(|| connector.prepare(call)))
+            .unwrap_or_else(|_panic| Err(ConnectorError::new("the connector panicked")));
+        match prepared {
+            Ok(work) => Ok(Arc::new(Scrubbed {
+                work,
+                redaction: self.redaction.clone(),
+            })),
+            Err(error) => Err(SettledOutcome::NotApplied {
+                error: self.redaction.scrub_text(error.message),
+            }),
+        }
+    }
+
     /// Asks whether an earlier attempt took effect, bounded in time, and takes secrets out of
     /// whatever came back.
     pub(crate) async fn ask(&self, tool: &Tool, call: Call) -> ProbeOutcome {
@@ -143,10 +175,7 @@ impl Proposed {
     }
 
     fn scrub(&self, effect: Effect) -> Effect {
-        Effect {
-            result: self.redaction.scrub(effect.result),
-            effect_id: effect.effect_id.map(|id| self.redaction.scrub_text(id)),
-        }
+        scrub(&self.redaction, effect)
     }
 
     /// Gate 4: what registry, schema and trust say. Pure.
@@ -156,6 +185,13 @@ impl Proposed {
             let error = format!(
                 "no tool `{}` is configured on a connector `{}`",
                 self.action.tool, self.action.connector
+            );
+            return refused(Refusal::new(Reason::UnknownTool, error));
+        }
+        if self.is_transactional() && !self.store_performs {
+            let error = format!(
+                "`{}` is a statement in the store's own database, and this store runs none",
+                self.action.tool
             );
             return refused(Refusal::new(Reason::UnknownTool, error));
         }
@@ -285,6 +321,42 @@ impl Case {
             on_doubt,
             at,
         }
+    }
+}
+
+/// Work whose answers are as safe to keep as any connector's.
+#[derive(Debug)]
+struct Scrubbed {
+    work: Arc<dyn Work>,
+    redaction: Redaction,
+}
+
+impl Work for Scrubbed {
+    fn statement(&self) -> &Statement {
+        self.work.statement()
+    }
+
+    fn outcome(&self, ran: Result<Rows, String>) -> InvokeOutcome {
+        // A connector that panics has said nothing, so the statement is undone.
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.work.outcome(ran)))
+            .unwrap_or_else(|_panic| unknown("the connector panicked"));
+        let scrubbed =
+            |error: ConnectorError| ConnectorError::new(self.redaction.scrub_text(error.message));
+        match outcome {
+            InvokeOutcome::Applied(effect) => {
+                InvokeOutcome::Applied(scrub(&self.redaction, effect))
+            }
+            InvokeOutcome::NotApplied(error) | InvokeOutcome::Unknown(error) => {
+                InvokeOutcome::NotApplied(scrubbed(error))
+            }
+        }
+    }
+}
+
+fn scrub(redaction: &Redaction, effect: Effect) -> Effect {
+    Effect {
+        result: redaction.scrub(effect.result),
+        effect_id: effect.effect_id.map(|id| redaction.scrub_text(id)),
     }
 }
 

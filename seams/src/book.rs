@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use operators_kernel::life::{
-    self, ClaimStep, EntityRecord, ForgetStep, KeyRecord, Note, NoteError, NoteName, ResolveStep,
-    SettleStep, Through, Turn,
+    self, ClaimStep, EntityRecord, ForgetStep, KeyRecord, Note, NoteError, NoteName, PerformStep,
+    ResolveStep, SettleStep, Through, Turn,
 };
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Directive, DirectiveAnswer, EntityKey, Forget, ForgetAnswer,
-    IdempotencyKey, Receipt, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement,
-    StoreTime, TenantId, Ticket, Timestamp,
+    IdempotencyKey, Performance, Performed, Receipt, Resolution, ResolveAnswer, SessionId,
+    SettleAnswer, Settlement, StoreTime, TenantId, Ticket, Timestamp,
 };
 
 /// How much of a key's record changed, so that a store need not write all of it.
@@ -393,6 +393,45 @@ pub(crate) fn settle<B: Book>(
     Ok(answer)
 }
 
+/// What a store does about a statement of others.
+#[derive(Debug)]
+pub(crate) enum Staged {
+    /// Runs it, and settles by what it comes to.
+    Run,
+    /// Settles as not applied, for this reason.
+    Refuse(String),
+    /// Answers this; nothing is written.
+    Told(Box<Performed>),
+}
+
+/// Whether a statement of others may run: only for the attempt whose intent the key is, only while
+/// its session lives and holds the turn.
+pub(crate) fn stage<B: Book>(
+    book: &mut B,
+    tenant: &TenantId,
+    performance: &Performance,
+) -> Result<Staged, BookError<B::Error>> {
+    let name = &performance.proposal.idempotency_key;
+    let Some(key) = book.key(tenant, name)? else {
+        return Err(BookError::KeyMissing(name.clone()));
+    };
+    let entity = book.entity(tenant, &key.proposal.entity_key)?;
+    Ok(
+        match life::perform(&key, &entity, performance, book.now()) {
+            PerformStep::Run if book.is_buried(performance.session)? => {
+                Staged::Refuse("nothing was run: the session is dead".to_owned())
+            }
+            PerformStep::Run => Staged::Run,
+            PerformStep::Refuse(why) => Staged::Refuse(why),
+            PerformStep::Done(performed) => Staged::Told(Box::new(performed)),
+            PerformStep::Over => {
+                let receipt = book.receipt(tenant, &performance.proposal.receipt_id)?;
+                Staged::Told(Box::new(life::told(&key, performance, receipt.as_ref())))
+            }
+        },
+    )
+}
+
 /// The notes to write now that a key is as it is: a slot of a limit is its key's only while the
 /// effect may have happened. Read before anything is written, so that a page that lacks one can be
 /// loaded and decided on again.
@@ -482,7 +521,8 @@ pub(crate) fn bury_the_lifeless<B: Book>(book: &mut B) -> Result<(), BookError<B
     Ok(())
 }
 
-/// Declares a session dead: its intents become doubts, each with the receipt it still lacks.
+/// Declares a session dead: its intents become doubts, or are free where nothing can have happened,
+/// each with the receipt it still lacks.
 pub(crate) fn declare_dead<B: Book>(
     book: &mut B,
     session: SessionId,
@@ -493,11 +533,12 @@ pub(crate) fn declare_dead<B: Book>(
         let (tenant, entity_key) = (&key.proposal.tenant_id, &key.proposal.entity_key);
         let entity = book.entity(tenant, entity_key)?;
         if let Some((moved, entity, receipt)) = life::owner_died(&key, &entity, at) {
+            let notes = slots_given_back(book, tenant, &moved)?;
             book.put_key(moved, Change::Moved)?;
             book.put_entity(tenant, entity_key, &entity)?;
             let raised = life::raised(&key.proposal, &receipt);
             book.append(receipt)?;
-            if let Some(note) = raised.map_err(BookError::Note)? {
+            for note in notes.into_iter().chain(raised.map_err(BookError::Note)?) {
                 book.put_note(tenant, note)?;
             }
         }

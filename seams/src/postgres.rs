@@ -16,6 +16,7 @@ mod pages;
 mod pieces;
 mod rows;
 mod sessions;
+mod stage;
 mod text;
 mod trouble;
 
@@ -25,8 +26,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
-    ForgetAnswer, Receipt, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer,
-    Settlement, StoreError, TenantId, Ticket,
+    ForgetAnswer, Performance, Performed, Receipt, RedactionKey, Resolution, ResolveAnswer,
+    SessionId, SettleAnswer, Settlement, StoreError, TenantId, Ticket,
 };
 use tokio::sync::oneshot;
 
@@ -229,6 +230,20 @@ impl DurableExec for PgStore {
             });
         }
         Ok(answers)
+    }
+
+    fn performs(&self) -> bool {
+        true
+    }
+
+    async fn perform(
+        &self,
+        tenant: &TenantId,
+        performance: Performance,
+    ) -> Result<Performed, StoreError> {
+        let tenant = tenant.clone();
+        self.owned(|lines| async move { stage::perform(&lines, &tenant, &performance).await })
+            .await
     }
 
     async fn record(&self, _tenant: &TenantId, receipts: Vec<Receipt>) -> Result<(), StoreError> {

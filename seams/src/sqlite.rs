@@ -11,6 +11,7 @@ mod open;
 mod proposals;
 mod records;
 mod rows;
+mod stage;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -20,8 +21,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
-    ForgetAnswer, Receipt, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer,
-    Settlement, StoreError, TenantId, Ticket,
+    ForgetAnswer, Performance, Performed, Receipt, RedactionKey, Resolution, ResolveAnswer,
+    SessionId, SettleAnswer, Settlement, StoreError, TenantId, Ticket,
 };
 use rusqlite::Connection;
 
@@ -133,6 +134,18 @@ impl DurableExec for SqliteStore {
                 .collect()
         })
         .await
+    }
+
+    fn performs(&self) -> bool {
+        true
+    }
+
+    async fn perform(
+        &self,
+        tenant: &TenantId,
+        performance: Performance,
+    ) -> Result<Performed, StoreError> {
+        self.writer.perform(tenant.clone(), performance).await
     }
 
     async fn record(&self, _tenant: &TenantId, receipts: Vec<Receipt>) -> Result<(), StoreError> {

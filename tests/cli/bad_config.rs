@@ -160,7 +160,7 @@ fn an_alert_mode_that_is_none_lists_those_there_are() {
 #[test]
 fn a_tool_that_promises_what_it_cannot_keep_is_refused() {
     let transactional = shop("path = '/hold'", "path = '/hold'\neffect = 'transactional'");
-    refused(&transactional, "6:10", &["`opaque`"]);
+    refused(&transactional, "6:1", &["`opaque`", "`url = \"store\"`"]);
     let probeable = shop("path = '/hold'", "path = '/hold'\neffect = 'probeable'");
     refused(&probeable, "6:1", &["effect"]);
 }

@@ -43,3 +43,4 @@ mod stores;
 mod stories;
 mod stubs;
 mod terminal;
+mod transactions;

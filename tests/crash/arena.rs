@@ -15,6 +15,7 @@ use operators_tests::fixtures;
 use operators_tests::history::{History, Line, open_store};
 use operators_tests::postgres;
 use operators_tests::sink::{Hit, Sink};
+use sqlx::Row as _;
 use tempfile::TempDir;
 
 use crate::ground::{Ground, Store};
@@ -109,12 +110,16 @@ impl Arena {
 
     /// Whether effects are lines in a file of this machine, and not requests to the sink.
     fn is_local(&self) -> bool {
-        matches!(self.effect.as_str(), "file" | "command" | "mcp" | "sql")
+        matches!(
+            self.effect.as_str(),
+            "file" | "command" | "mcp" | "sql" | "transactional"
+        )
     }
 
     /// Whether only a person can close a doubt.
     fn is_opaque(&self) -> bool {
-        self.is_local() && self.effect != "file" || self.effect == "opaque"
+        let resolves_itself = matches!(self.effect.as_str(), "file" | "transactional");
+        self.is_local() && !resolves_itself || self.effect == "opaque"
     }
 
     /// A victim's orders to run the whole plan.
@@ -188,8 +193,11 @@ impl Arena {
         if !self.is_local() {
             return self.sink.hits();
         }
-        if self.effect == "sql" {
-            return rows(&self.path("effects.jsonl"));
+        match (self.effect.as_str(), self.store) {
+            ("sql", _) => return rows(&self.path("effects.jsonl")),
+            ("transactional", Store::Sqlite) => return rows(&self.path("store.db")),
+            ("transactional", _) => return block_on(rows_beside(&self.store_url())),
+            _ => {}
         }
         let text = std::fs::read_to_string(self.path("effects.jsonl")).unwrap_or_default();
         text.lines().zip(0..).map(hit_of_line).collect()
@@ -317,6 +325,18 @@ fn rows(file: &Path) -> Vec<Hit> {
         .expect("a query");
     let found = found.query_map([], |row| row.get(0)).expect("rows");
     let lines: Vec<String> = found.map(|line| line.expect("a text")).collect();
+    lines
+        .iter()
+        .map(String::as_str)
+        .zip(0..)
+        .map(hit_of_line)
+        .collect()
+}
+
+/// The same rows, kept beside the store on a server.
+async fn rows_beside(url: &str) -> Vec<Hit> {
+    let found = postgres::run(url, "SELECT line FROM effects").await;
+    let lines: Vec<String> = found.iter().map(|row| row.get(0)).collect();
     lines
         .iter()
         .map(String::as_str)

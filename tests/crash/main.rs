@@ -17,5 +17,6 @@ mod programs;
 mod random;
 mod store_wire;
 mod storm;
+mod transactions;
 mod vendor_wire;
 mod world;

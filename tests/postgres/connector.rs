@@ -18,7 +18,7 @@ use sqlx::Row as _;
 
 use crate::common::database;
 
-const TABLES: &str =
+pub const TABLES: &str =
     "CREATE TABLE orders (id TEXT PRIMARY KEY, amount INT, held BOOL, at TIMESTAMPTZ);
     INSERT INTO orders VALUES ('SO-1', 5, false, NULL), ('SO-2', 6, false, NULL)";
 
@@ -68,7 +68,7 @@ fn registry(url: &str) -> Registry {
     built.expect("a configuration")
 }
 
-async fn invoke(url: &str, tool: &str, args: Value) -> InvokeOutcome {
+pub async fn invoke(url: &str, tool: &str, args: Value) -> InvokeOutcome {
     let (shop, tool) = (ConnectorName::parse("shop"), ToolName::parse(tool));
     let call = Call {
         tenant: tenant(),
@@ -88,7 +88,7 @@ async fn invoke(url: &str, tool: &str, args: Value) -> InvokeOutcome {
     found.connector.invoke(&call).await
 }
 
-async fn amounts(url: &str) -> Vec<i32> {
+pub async fn amounts(url: &str) -> Vec<i32> {
     let rows = run(url, "SELECT amount FROM orders ORDER BY id").await;
     rows.iter().map(|row| row.get("amount")).collect()
 }

@@ -12,4 +12,5 @@ mod receipts;
 mod rollback;
 mod settled;
 mod statements;
+mod transactions;
 mod turns;

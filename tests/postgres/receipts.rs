@@ -99,7 +99,7 @@ async fn a_receipt_put_together_by_the_database_is_canonical() {
 }
 
 /// Roles of one test; taken away with their database by whoever made the server.
-async fn role(server: &str, name: &str) -> String {
+pub async fn role(server: &str, name: &str) -> String {
     let role = format!("{name}_{}", std::process::id());
     run(
         server,
@@ -109,7 +109,7 @@ async fn role(server: &str, name: &str) -> String {
     role
 }
 
-fn as_role(url: &str, role: &str) -> String {
+pub fn as_role(url: &str, role: &str) -> String {
     let (scheme, rest) = url.split_once("://").expect("a URL");
     let place = rest.split_once('@').map_or(rest, |(_, place)| place);
     format!("{scheme}://{role}@{place}")

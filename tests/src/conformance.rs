@@ -17,6 +17,7 @@ pub mod receipts;
 pub mod restart;
 pub mod retention;
 pub mod sessions;
+pub mod transactional;
 pub mod turns;
 
 /// Writes one test per rule for a store: `conformance!(memory, MemoryBench::fresh())`, with
@@ -156,6 +157,17 @@ macro_rules! conformance {
                     a_heartbeat_keeps_the_turn,
                     a_question_does_not_bury_whoever_asks,
                     two_sessions_of_one_handle_take_turns,
+                }
+                transactional {
+                    a_statement_its_burn_and_its_receipt_are_one_write,
+                    a_refused_statement_is_undone_and_settled,
+                    a_constraint_checked_at_the_commit_undoes_the_statement,
+                    a_buried_sessions_statement_never_runs,
+                    a_statement_runs_only_under_its_own_turn,
+                    a_statement_whose_deadline_has_passed_is_not_run,
+                    a_statement_that_does_not_end_is_stopped,
+                    a_statement_cannot_touch_the_stores_own_tables,
+                    a_dead_owners_slot_is_given_back,
                 }
                 receipts {
                     a_receipt_is_shown_as_it_was_written,

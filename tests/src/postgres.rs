@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use operators_kernel::DurableExec;
 use operators_seams::PgStore;
+use sqlx::Row as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Connection};
 use tempfile::TempDir;
@@ -469,6 +470,11 @@ impl Bench for PgBench {
 
     fn unit(&self) -> Duration {
         Duration::from_millis(250)
+    }
+
+    async fn by_hand(&self, statement: &str) -> Option<Vec<String>> {
+        let rows = run(&self.url().await, statement).await;
+        Some(rows.iter().map(|row| row.get(0)).collect())
     }
 
     async fn wait(&self, span: Duration) {

@@ -11,9 +11,9 @@ use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
 use operators_kernel::log::Log;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Clock, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey,
-    Forget, ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, Receipt, ReceiptFilter,
-    RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError,
-    StoreTime, TenantId, Ticket,
+    Forget, ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, Performance, Performed,
+    Receipt, ReceiptFilter, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer,
+    Settlement, StoreError, StoreTime, TenantId, Ticket,
 };
 use operators_seams::{MemoryStore, SqliteStore};
 use tempfile::TempDir;
@@ -32,6 +32,12 @@ pub trait Bench: std::fmt::Debug + Send + Sync {
 
     /// Lets that much of the store's time pass.
     async fn wait(&self, span: Duration);
+
+    /// Runs a statement in the store's own database, as any other program would, and shows the
+    /// first column of its answer as texts. Nothing if the store holds no tables of others.
+    async fn by_hand(&self, _statement: &str) -> Option<Vec<String>> {
+        None
+    }
 
     /// Why this store cannot be had here, if it cannot: its tests are skipped, and say so.
     fn missing(&self) -> Option<&str> {
@@ -118,6 +124,17 @@ impl Bench for SqliteBench {
         Duration::from_millis(40)
     }
 
+    async fn by_hand(&self, statement: &str) -> Option<Vec<String>> {
+        let file = rusqlite::Connection::open(self.path()).expect("the file");
+        let mut prepared = file.prepare(statement).expect("a statement");
+        if prepared.column_count() == 0 {
+            prepared.execute([]).expect("it runs");
+            return Some(Vec::new());
+        }
+        let rows = prepared.query_map([], |row| row.get(0)).expect("rows");
+        Some(rows.map(|row| row.expect("a text")).collect())
+    }
+
     async fn wait(&self, span: Duration) {
         tokio::time::sleep(span).await;
     }
@@ -149,6 +166,10 @@ impl<B: Bench> Bench for Wrapped<B> {
 
     async fn wait(&self, span: Duration) {
         self.inner.wait(span).await;
+    }
+
+    async fn by_hand(&self, statement: &str) -> Option<Vec<String>> {
+        self.inner.by_hand(statement).await
     }
 
     fn missing(&self) -> Option<&str> {
@@ -207,6 +228,19 @@ impl DurableExec for AskedTwice {
     ) -> Result<Vec<SettleAnswer>, StoreError> {
         self.0.settle(tenant, settlements.clone()).await?;
         self.0.settle(tenant, settlements).await
+    }
+
+    fn performs(&self) -> bool {
+        self.0.performs()
+    }
+
+    async fn perform(
+        &self,
+        tenant: &TenantId,
+        performance: Performance,
+    ) -> Result<Performed, StoreError> {
+        self.0.perform(tenant, performance.clone()).await?;
+        self.0.perform(tenant, performance).await
     }
 
     async fn record(&self, tenant: &TenantId, receipts: Vec<Receipt>) -> Result<(), StoreError> {

@@ -10,8 +10,12 @@ use crate::{read, top};
 /// Each crate and those of ours that it may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("operators-kernel", &[]),
-    ("operators-seams", &["operators-kernel"]),
-    ("operators-connectors", &["operators-kernel"]),
+    ("operators-sql", &["operators-kernel"]),
+    ("operators-seams", &["operators-kernel", "operators-sql"]),
+    (
+        "operators-connectors",
+        &["operators-kernel", "operators-sql"],
+    ),
     ("operators-policies", &["operators-kernel"]),
     (
         "operators",
@@ -138,7 +142,7 @@ fn one_tls_stack_and_no_openssl() {
 
 #[test]
 fn every_crate_but_the_tests_takes_the_workspace_lints() {
-    for folder in ["kernel", "seams", "connectors", "policies", "cli"] {
+    for folder in ["kernel", "sql", "seams", "connectors", "policies", "cli"] {
         let manifest = read(&top().join(folder).join("Cargo.toml"));
         assert!(manifest.contains("[lints]\nworkspace = true"), "{folder}");
     }

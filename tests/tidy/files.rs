@@ -4,7 +4,15 @@ use crate::{files_below, read, top};
 
 #[test]
 fn every_source_file_says_what_it_owns() {
-    for folder in ["kernel", "seams", "connectors", "policies", "cli", "tests"] {
+    for folder in [
+        "kernel",
+        "sql",
+        "seams",
+        "connectors",
+        "policies",
+        "cli",
+        "tests",
+    ] {
         for path in files_below(folder, ".rs") {
             let text = read(&path);
             let start = text.trim_start_matches("#![").trim_start();
@@ -24,7 +32,15 @@ fn nothing_is_left_open_in_the_code() {
         ["unimple", "mented!("].concat(),
         ["FIX", "ME"].concat(),
     ];
-    for folder in ["kernel", "seams", "connectors", "policies", "cli", "tests"] {
+    for folder in [
+        "kernel",
+        "sql",
+        "seams",
+        "connectors",
+        "policies",
+        "cli",
+        "tests",
+    ] {
         for path in files_below(folder, ".rs") {
             let text = read(&path);
             for mark in &marks {

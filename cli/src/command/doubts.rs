@@ -111,7 +111,7 @@ fn way_out(record: &KeyRecord) -> &'static str {
             "a probeable one is asked about when its plan runs again; \
              for the others find out what happened, and say so:"
         }
-        (EffectClass::Opaque | EffectClass::Read, OnUnknown::Hold) => {
+        (EffectClass::Opaque | EffectClass::Transactional | EffectClass::Read, OnUnknown::Hold) => {
             "find out at the vendor what happened, and say so:"
         }
     }

@@ -195,7 +195,7 @@ fn compile_tool(
     }
     match effect_word(config, tool) {
         EffectWord::Read => Ok(true),
-        EffectWord::Probeable | EffectWord::Opaque => Ok(false),
+        EffectWord::Probeable | EffectWord::Opaque | EffectWord::Transactional => Ok(false),
         EffectWord::Idempotent | EffectWord::Keyed => Err(place.refuse(
             "effect",
             "appending twice leaves two lines; a file tool is `probeable`, `opaque` or `read`",

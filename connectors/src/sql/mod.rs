@@ -8,8 +8,12 @@
 //! | no connection, any error before the commit, or a number of rows that was not expected (rolled back) | `NotApplied` |
 //! | the database refused the commit | `NotApplied` |
 //! | the connection was lost during the commit, or the deadline passed | `Unknown` |
+//!
+//! Beside the store (`url = "store"`) nothing is run here but reads: `prepared` is what the store
+//! runs, in its own transaction.
 
 mod postgres;
+mod prepared;
 mod sqlite;
 mod statement;
 mod tool;
@@ -22,20 +26,19 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use operators_kernel::{
-    Call, Connector, ConnectorError, Effect, Health, InvokeOutcome, ProbeOutcome, SecretStore,
-    TenantId, ToolName,
+    self as kernel, Call, Connector, ConnectorError, Effect, Health, InvokeOutcome, ProbeOutcome,
+    Rows, SecretStore, TenantId, ToolName, Work,
 };
 
+use crate::beside::StoreAddress;
 use crate::config::ConnectorConfig;
 use crate::hidden::Hidden;
 use crate::registry::{Place, RegistryError};
 use crate::snippet::snippet;
+use crate::sql::prepared::Prepared;
 use crate::sql::statement::Dialect;
 use crate::sql::tool::{Address, SqlTool};
 use crate::template::lookup;
-
-/// How many rows a statement may answer with; more is a report, not a result.
-const ROWS_MAX: usize = 1_000;
 
 /// The largest answer taken in; results are kept with the key for ever.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
@@ -44,27 +47,28 @@ const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct SqlConnector {
     address: Address,
-    tools: BTreeMap<ToolName, SqlTool>,
+    tools: BTreeMap<ToolName, Arc<SqlTool>>,
     secrets: Arc<dyn SecretStore>,
 }
 
 /// What is to be run, apart from where.
-pub(crate) struct Work {
-    pub(crate) text: String,
-    pub(crate) values: Vec<Value>,
-    /// Nothing may be written; the database itself holds it to that.
-    pub(crate) reads: bool,
-    /// Whether rows come back.
-    pub(crate) returns: bool,
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) statement: kernel::Statement,
     pub(crate) expect_rows: Option<u64>,
-    pub(crate) deadline: std::time::Duration,
 }
 
-/// What came of it.
-#[derive(Debug)]
-pub(crate) struct Done {
-    pub(crate) affected: u64,
-    pub(crate) rows: Vec<Value>,
+impl Job {
+    /// The rows, if they are as many as was expected.
+    pub(crate) fn expected(&self, rows: Rows) -> Result<Rows, String> {
+        match self.expect_rows {
+            Some(expected) if expected != rows.affected => Err(format!(
+                "{} rows, but `expect_rows` is {expected}; rolled back",
+                rows.affected
+            )),
+            _ => Ok(rows),
+        }
+    }
 }
 
 /// Why nothing can be said of it, or that nothing happened.
@@ -83,17 +87,18 @@ impl SqlConnector {
         place: &Place,
         base_dir: &Path,
         secrets: Arc<dyn SecretStore>,
+        store: &StoreAddress,
     ) -> Result<Self, RegistryError> {
-        let address = Address::parse(config.url.as_ref(), base_dir)
+        let address = Address::parse(config.url.as_ref(), base_dir, store)
             .map_err(|problem| place.refuse("url", problem))?;
         let dialect = match &address {
             Address::Sqlite(_) => Dialect::Sqlite,
-            Address::Postgres(_) | Address::Secret(_) => Dialect::Postgres,
+            Address::Postgres(_) | Address::Store(_) | Address::Secret(_) => Dialect::Postgres,
         };
         let mut tools = BTreeMap::new();
         for (name, tool) in &config.tools {
             let compiled = SqlTool::compile(config, tool, dialect, &place.tool(name))?;
-            tools.insert(name.clone(), compiled);
+            tools.insert(name.clone(), Arc::new(compiled));
         }
         Ok(Self {
             address,
@@ -102,15 +107,16 @@ impl SqlConnector {
         })
     }
 
-    async fn run(&self, tenant: &TenantId, work: Work, hidden: &mut Hidden) -> Result<Done, Fault> {
+    async fn run(&self, tenant: &TenantId, job: Job, hidden: &mut Hidden) -> Result<Rows, Fault> {
         match &self.address {
-            Address::Sqlite(path) => sqlite::run(path.clone(), work).await,
-            Address::Postgres(url) => postgres::run(url, &work).await,
+            Address::Sqlite(path) => sqlite::run(path.clone(), job).await,
+            Address::Postgres(url) => postgres::run(postgres::options(url)?, &job).await,
+            Address::Store(url) => postgres::run(postgres::options_of_store(url)?, &job).await,
             Address::Secret(name) => {
                 let secret = self.secrets.secret(tenant, name).await;
                 let secret = secret.map_err(|error| Fault::Nothing(error.to_string()))?;
                 hidden.add(secret.reveal());
-                postgres::run(secret.reveal(), &work).await
+                postgres::run(postgres::options(secret.reveal())?, &job).await
             }
         }
     }
@@ -126,11 +132,19 @@ impl SqlConnector {
     }
 }
 
-fn effect(done: Done, tool: &SqlTool, hidden: &Hidden) -> Result<Effect, String> {
+/// What is kept of an answer whose effect happened, however large it is.
+fn kept(rows: Rows, tool: &SqlTool, hidden: &Hidden) -> Effect {
+    effect(rows, tool, hidden).unwrap_or_else(|problem| Effect {
+        result: json!({ "left_out": problem }),
+        effect_id: None,
+    })
+}
+
+fn effect(rows: Rows, tool: &SqlTool, hidden: &Hidden) -> Result<Effect, String> {
     let result = if tool.reads {
-        Value::Array(done.rows)
+        Value::Array(rows.rows)
     } else {
-        json!({ "rows_affected": done.affected, "rows": done.rows })
+        json!({ "rows_affected": rows.affected, "rows": rows.rows })
     };
     let bytes = serde_json::to_vec(&result).map_err(|error| error.to_string())?;
     if bytes.len() > ANSWER_BYTES_MAX {
@@ -155,20 +169,25 @@ impl Connector for SqlConnector {
         let Some(tool) = self.tools.get(&call.tool) else {
             return not_applied(format!("`{}`: the connector has no such tool", call.tool));
         };
+        if tool.is_transactional {
+            return not_applied(format!(
+                "`{}` runs only in the store's transaction",
+                call.tool
+            ));
+        }
         let mut hidden = Self::hidden(tool, call);
-        let work = match tool.statement.work(call, tool.reads, tool.expect_rows) {
-            Ok(work) => work,
+        let job = match tool.statement.job(call, tool.reads, tool.expect_rows) {
+            Ok(job) => job,
             Err(problem) => return not_applied(format!("`{}` was not run: {problem}", call.tool)),
         };
-        let ran = self.run(&call.tenant, work, &mut hidden).await;
+        let ran = self.run(&call.tenant, job, &mut hidden).await;
         let quoted = |problem: &str| snippet(&hidden.blank(problem));
-        match ran.map(|done| effect(done, tool, &hidden)) {
-            Ok(Ok(effect)) => InvokeOutcome::Applied(effect),
-            Ok(Err(problem)) if tool.reads => not_applied(format!("`{}`: {problem}", call.tool)),
-            Ok(Err(problem)) => InvokeOutcome::Applied(Effect {
-                result: json!({ "left_out": problem }),
-                effect_id: None,
-            }),
+        match ran {
+            Ok(rows) if tool.reads => match effect(rows, tool, &hidden) {
+                Ok(effect) => InvokeOutcome::Applied(effect),
+                Err(problem) => not_applied(format!("`{}`: {problem}", call.tool)),
+            },
+            Ok(rows) => InvokeOutcome::Applied(kept(rows, tool, &hidden)),
             Err(Fault::Nothing(problem)) => not_applied(format!(
                 "`{}` changed nothing: {}",
                 call.tool,
@@ -185,6 +204,19 @@ impl Connector for SqlConnector {
         }
     }
 
+    fn prepare(&self, call: &Call) -> Result<Arc<dyn Work>, ConnectorError> {
+        let found = self.tools.get(&call.tool);
+        let Some(tool) = found.filter(|tool| tool.is_transactional) else {
+            let problem = format!("`{}` is no statement of the store's database", call.tool);
+            return Err(ConnectorError::new(problem));
+        };
+        let job = tool.statement.job(call, false, tool.expect_rows);
+        let not_run = |problem| format!("`{}` was not run: {problem}", call.tool);
+        let job = job.map_err(|problem| ConnectorError::new(not_run(problem)))?;
+        let hidden = Self::hidden(tool, call);
+        Ok(Arc::new(Prepared::new(job, call, Arc::clone(tool), hidden)))
+    }
+
     async fn probe(&self, call: &Call) -> ProbeOutcome {
         let unknown = |message: String| ProbeOutcome::Unknown(ConnectorError::new(message));
         let found = self.tools.get(&call.tool);
@@ -192,11 +224,11 @@ impl Connector for SqlConnector {
             return unknown(format!("`{}` has no probe", call.tool));
         };
         let mut hidden = Self::hidden(tool, call);
-        let work = match probe.work(call, true, None) {
-            Ok(work) => work,
+        let job = match probe.job(call, true, None) {
+            Ok(job) => job,
             Err(problem) => return unknown(format!("the probe was not run: {problem}")),
         };
-        match self.run(&call.tenant, work, &mut hidden).await {
+        match self.run(&call.tenant, job, &mut hidden).await {
             Ok(done) if done.rows.is_empty() => ProbeOutcome::NotApplied,
             Ok(done) => match effect(done, tool, &hidden) {
                 Ok(effect) => ProbeOutcome::Applied(effect),
@@ -210,16 +242,18 @@ impl Connector for SqlConnector {
 
     /// Opens the database and asks it for the number one.
     async fn check(&self, tenant: &TenantId) -> Health {
-        let work = Work {
-            text: "SELECT 1 AS one".to_owned(),
-            values: Vec::new(),
-            reads: true,
-            returns: true,
+        let job = Job {
+            statement: kernel::Statement {
+                text: "SELECT 1 AS one".to_owned(),
+                values: Vec::new(),
+                reads: true,
+                returns: true,
+                deadline: crate::registry::TIMEOUT_DEFAULT,
+            },
             expect_rows: None,
-            deadline: crate::registry::TIMEOUT_DEFAULT,
         };
         let mut hidden = Hidden::default();
-        match self.run(tenant, work, &mut hidden).await {
+        match self.run(tenant, job, &mut hidden).await {
             Ok(_) => Health::Well("the database answers".to_owned()),
             Err(Fault::Nothing(problem) | Fault::Unsure(problem)) => {
                 Health::Ill(ConnectorError::new(snippet(&hidden.blank(&problem))))

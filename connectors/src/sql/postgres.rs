@@ -4,28 +4,46 @@
 //! a caller may leave at any moment, and what it leaves must be rolled back by the server, not
 //! found by the next one.
 
-use serde_json::Value;
-use sqlx::encode::{Encode, IsNull};
-use sqlx::error::BoxDynError;
-use sqlx::postgres::types::Oid;
-use sqlx::postgres::{
-    PgArgumentBuffer, PgArguments, PgConnectOptions, PgConnection, PgRow, PgTypeInfo,
-};
-use sqlx::query::Query;
-use sqlx::{Connection as _, Executor as _, Postgres, Row as _, Type};
+use operators_kernel::{Rows, Statement};
+use operators_sql::Failure;
+use operators_sql::postgres::{execute, is_this_machine, told};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
+use sqlx::{Connection as _, Executor as _};
 
-use crate::sql::{Done, Fault, ROWS_MAX, Work};
+use crate::sql::{Fault, Job};
+
+/// What of a store's URL is the store's own, and no server's client knows.
+const OF_STORE: [&str; 2] = ["connections=", "allow_unsafe_fsync="];
+
+/// How to reach the database of this address.
+pub(crate) fn options(url: &str) -> Result<PgConnectOptions, Fault> {
+    url.parse()
+        .map_err(|_| Fault::Nothing("the database's address cannot be read".to_owned()))
+}
+
+/// How to reach the store's database: as guarded as the store reaches it.
+pub(crate) fn options_of_store(url: &str) -> Result<PgConnectOptions, Fault> {
+    let (place, query) = url.split_once('?').unwrap_or((url, ""));
+    let is_ours = |part: &&str| !OF_STORE.iter().any(|own| part.starts_with(own));
+    let parts: Vec<&str> = query.split('&').filter(is_ours).collect();
+    let found = options(&format!("{place}?{}", parts.join("&")))?;
+    let says = parts.iter().any(|part| part.starts_with("sslmode="));
+    if says || std::env::var_os("PGSSLMODE").is_some() || is_this_machine(&found) {
+        return Ok(found);
+    }
+    Ok(found.ssl_mode(PgSslMode::VerifyFull))
+}
 
 /// Runs one piece of work.
-pub(crate) async fn run(url: &str, work: &Work) -> Result<Done, Fault> {
-    let options: PgConnectOptions = url
-        .parse()
-        .map_err(|_| Fault::Nothing("the database's address cannot be read".to_owned()))?;
+pub(crate) async fn run(options: PgConnectOptions, job: &Job) -> Result<Rows, Fault> {
     let connected = PgConnection::connect_with(&options).await;
     let mut connection = connected.map_err(|error| nothing(&error))?;
-    begin(&mut connection, work).await?;
+    begin(&mut connection, &job.statement).await?;
     // Whatever fails from here to the commit is undone by the server as the connection ends.
-    let done = execute(&mut connection, work).await?;
+    let ran = execute(&mut connection, &job.statement).await;
+    let ran = ran.map_err(Failure::into_words);
+    let done = ran.and_then(|rows| job.expected(rows));
+    let done = done.map_err(Fault::Nothing)?;
     match connection.execute("COMMIT").await {
         Ok(_) => {
             // Said politely; the effect stands either way.
@@ -38,13 +56,13 @@ pub(crate) async fn run(url: &str, work: &Work) -> Result<Done, Fault> {
     }
 }
 
-async fn begin(connection: &mut PgConnection, work: &Work) -> Result<(), Fault> {
-    let access = if work.reads {
+async fn begin(connection: &mut PgConnection, statement: &Statement) -> Result<(), Fault> {
+    let access = if statement.reads {
         "READ ONLY"
     } else {
         "READ WRITE"
     };
-    let millis = work.deadline.as_millis().max(1);
+    let millis = statement.deadline.as_millis().max(1);
     let statements = [
         format!("BEGIN {access}"),
         format!("SET LOCAL statement_timeout = {millis}"),
@@ -58,104 +76,6 @@ async fn begin(connection: &mut PgConnection, work: &Work) -> Result<(), Fault> 
     Ok(())
 }
 
-async fn execute(connection: &mut PgConnection, work: &Work) -> Result<Done, Fault> {
-    let done = if work.returns {
-        // The database writes its rows as JSON itself: it knows its own types.
-        let counted = if work.reads {
-            format!(
-                "SELECT count(*) AS n, coalesce(json_agg(t), '[]')::text AS rows FROM (SELECT * \
-                 FROM ({}) AS q LIMIT {}) AS t",
-                work.text,
-                ROWS_MAX + 1
-            )
-        } else {
-            format!(
-                "WITH t AS ({}) SELECT count(*) AS n, coalesce(json_agg(t), '[]')::text AS rows \
-                 FROM t",
-                work.text
-            )
-        };
-        let row = bound(&counted, &work.values)?
-            .fetch_one(&mut *connection)
-            .await;
-        rows(&row.map_err(|error| nothing(&error))?)?
-    } else {
-        let ran = bound(&work.text, &work.values)?
-            .execute(&mut *connection)
-            .await;
-        Done {
-            affected: ran.map_err(|error| nothing(&error))?.rows_affected(),
-            rows: Vec::new(),
-        }
-    };
-    match work.expect_rows {
-        Some(expected) if expected != done.affected => Err(Fault::Nothing(format!(
-            "{} rows, but `expect_rows` is {expected}; rolled back",
-            done.affected
-        ))),
-        _ => Ok(done),
-    }
-}
-
-fn rows(row: &PgRow) -> Result<Done, Fault> {
-    let count: i64 = row.try_get("n").map_err(|error| nothing(&error))?;
-    let text: String = row.try_get("rows").map_err(|error| nothing(&error))?;
-    let parsed = serde_json::from_str(&text);
-    let rows: Vec<Value> = parsed.map_err(|error| Fault::Nothing(error.to_string()))?;
-    if rows.len() > ROWS_MAX {
-        return Err(Fault::Nothing(format!("more than {ROWS_MAX} rows")));
-    }
-    Ok(Done {
-        affected: u64::try_from(count).unwrap_or(0),
-        rows,
-    })
-}
-
-/// Binds every value by its JSON type; arrays and objects as JSON.
-fn bound<'q>(text: &str, values: &'q [Value]) -> Result<Query<'q, Postgres, PgArguments>, Fault> {
-    // Compiled from the configuration: no value of a call is ever in it.
-    let mut query = sqlx::query(sqlx::AssertSqlSafe(text.to_owned()));
-    for value in values {
-        query = match value {
-            Value::Null => query.bind(Nothing),
-            Value::Bool(flag) => query.bind(*flag),
-            Value::Number(number) => match (number.as_i64(), number.as_f64()) {
-                (Some(whole), _) => query.bind(whole),
-                (None, Some(real)) => query.bind(real),
-                (None, None) => return Err(Fault::Nothing("a number has no value".to_owned())),
-            },
-            Value::String(text) => query.bind(text.as_str()),
-            Value::Array(_) | Value::Object(_) => query.bind(value.to_string()),
-        };
-    }
-    Ok(query)
-}
-
-/// `NULL` of whatever type the statement wants there.
-struct Nothing;
-
-impl Type<Postgres> for Nothing {
-    fn type_info() -> PgTypeInfo {
-        // Zero leaves the type to the server.
-        PgTypeInfo::with_oid(Oid(0))
-    }
-}
-
-impl Encode<'_, Postgres> for Nothing {
-    fn encode_by_ref(&self, _buffer: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
-        Ok(IsNull::Yes)
-    }
-}
-
 fn nothing(error: &sqlx::Error) -> Fault {
     Fault::Nothing(told(error))
-}
-
-/// The database's own sentence, without the address.
-fn told(error: &sqlx::Error) -> String {
-    match error {
-        sqlx::Error::Database(said) => said.message().to_owned(),
-        sqlx::Error::Io(error) => format!("no connection: {error}"),
-        other => other.to_string(),
-    }
 }

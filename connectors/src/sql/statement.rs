@@ -5,9 +5,9 @@
 
 use serde_json::Value;
 
-use operators_kernel::Call;
+use operators_kernel::{self as kernel, Call};
 
-use crate::sql::Work;
+use crate::sql::Job;
 use crate::template::{Part, Placeholder, Template};
 
 /// Words that would end our own transaction, or begin another.
@@ -35,6 +35,8 @@ pub(crate) struct Statement {
     text: String,
     values: Vec<Placeholder>,
     returns: bool,
+    /// It inserts, updates, deletes or merges.
+    pub(crate) writes: bool,
 }
 
 impl Statement {
@@ -91,24 +93,36 @@ impl Statement {
             text: code.trim().trim_end_matches(';').to_owned(),
             values,
             returns,
+            writes: is_write(first)
+                || (first == "with" && reader.words.iter().any(|word| is_write(word))),
         })
     }
 
+    /// Whether something of that schema is named, quoted or not. It may see one where there is none,
+    /// in a text for instance; it overlooks none that is written out.
+    pub(crate) fn names_schema(&self, schema: &str) -> bool {
+        let is_kept = |c: &char| !c.is_whitespace() && *c != '"';
+        let dense: String = self.text.to_lowercase().chars().filter(is_kept).collect();
+        dense.contains(&format!("{schema}."))
+    }
+
     /// What a call makes of it. The error is a sentence without any value.
-    pub(crate) fn work(
+    pub(crate) fn job(
         &self,
         call: &Call,
         reads: bool,
         expect_rows: Option<u64>,
-    ) -> Result<Work, String> {
+    ) -> Result<Job, String> {
         let values = self.values.iter().map(|place| value(place, call));
-        Ok(Work {
-            text: self.text.clone(),
-            values: values.collect::<Result<_, _>>()?,
-            reads,
-            returns: self.returns,
+        Ok(Job {
+            statement: kernel::Statement {
+                text: self.text.clone(),
+                values: values.collect::<Result<_, _>>()?,
+                reads,
+                returns: self.returns,
+                deadline: call.deadline,
+            },
             expect_rows,
-            deadline: call.deadline,
         })
     }
 }

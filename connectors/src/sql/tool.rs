@@ -4,6 +4,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::beside::{STORE, StoreAddress};
 use crate::config::{ConnectorConfig, EffectWord, HeaderText, ToolConfig};
 use crate::registry::{Place, RegistryError, effect_word};
 use crate::sql::statement::{Dialect, Statement};
@@ -12,11 +13,17 @@ use crate::template::split;
 /// What makes an address a credential.
 const SECRET_PREFIX: &str = "secret:";
 
+/// Where the store keeps its own tables on Postgres. Row security hides them from a statement, but
+/// not from one that a superuser runs.
+const STORES_SCHEMA: &str = "operators";
+
 /// Where the database is.
 #[derive(Clone)]
 pub(crate) enum Address {
     Sqlite(PathBuf),
     Postgres(String),
+    /// The store's own Postgres database, by the store's URL.
+    Store(String),
     /// A Postgres address that the secret store knows.
     Secret(String),
 }
@@ -27,6 +34,7 @@ impl fmt::Debug for Address {
         f.write_str(match self {
             Self::Sqlite(_) => "Sqlite(…)",
             Self::Postgres(_) => "Postgres(…)",
+            Self::Store(_) => "Store(…)",
             Self::Secret(_) => "Secret(…)",
         })
     }
@@ -38,6 +46,8 @@ pub(crate) struct SqlTool {
     pub(crate) statement: Statement,
     pub(crate) probe: Option<Statement>,
     pub(crate) reads: bool,
+    /// The store runs it.
+    pub(crate) is_transactional: bool,
     pub(crate) expect_rows: Option<u64>,
     pub(crate) effect_id: Option<String>,
     pub(crate) secret_args: Vec<Vec<String>>,
@@ -45,11 +55,23 @@ pub(crate) struct SqlTool {
 
 impl Address {
     /// Reads a connector's `url`.
-    pub(crate) fn parse(url: Option<&HeaderText>, base_dir: &Path) -> Result<Self, String> {
-        let example = "write `sqlite:PATH`, `postgres://USER@HOST/DATABASE` or `secret:NAME`";
+    pub(crate) fn parse(
+        url: Option<&HeaderText>,
+        base_dir: &Path,
+        store: &StoreAddress,
+    ) -> Result<Self, String> {
+        let example = "write `store`, `sqlite:PATH`, `postgres://USER@HOST/DATABASE` or \
+                       `secret:NAME`";
         let Some(url) = url.map(HeaderText::reveal) else {
             return Err(format!("is missing; {example}"));
         };
+        match store {
+            StoreAddress::Sqlite(path) if url == STORE => return Ok(Self::Sqlite(path.clone())),
+            StoreAddress::Postgres(url_of_store) if url == STORE => {
+                return Ok(Self::Store(url_of_store.clone()));
+            }
+            StoreAddress::Sqlite(_) | StoreAddress::Postgres(_) | StoreAddress::Elsewhere => {}
+        }
         // The text itself is never repeated: it may hold a password.
         if let Some(path) = url.strip_prefix("sqlite:") {
             if path.is_empty() || path.starts_with("//") || path.contains('?') {
@@ -110,6 +132,22 @@ impl SqlTool {
             }
             (None, _) => None,
         };
+        if effect == EffectWord::Transactional && !statement.writes {
+            return Err(place.refuse(
+                "statement",
+                "the store's transaction takes one `INSERT`, `UPDATE`, `DELETE` or `MERGE`; what \
+                 only reads has `effect = \"read\"`",
+            ));
+        }
+        if effect == EffectWord::Transactional
+            && dialect == Dialect::Postgres
+            && statement.names_schema(STORES_SCHEMA)
+        {
+            return Err(place.refuse(
+                "statement",
+                "the schema `operators` is the store's own; keep your tables in another",
+            ));
+        }
         if effect == EffectWord::Read && tool.expect_rows.is_some() {
             return Err(place.refuse("expect_rows", "a read changes no rows; remove it"));
         }
@@ -122,6 +160,7 @@ impl SqlTool {
             statement,
             probe,
             reads: effect == EffectWord::Read,
+            is_transactional: effect == EffectWord::Transactional,
             expect_rows: tool.expect_rows,
             effect_id: tool.effect_id.clone(),
             secret_args: tool.secret_args.iter().map(|path| split(path)).collect(),

@@ -143,11 +143,11 @@ fn an_unknown_word_is_refused_at_its_line() {
         ),
         (
             format!("{HTTP}{HOLD}effect = \"exactly-once\"\n"),
-            "…unknown effect `exactly-once`; there are `read`, `idempotent`, `keyed`, `probeable` and `opaque`",
+            "…unknown effect `exactly-once`; there are `read`, `idempotent`, `keyed`, `probeable`, `transactional` and `opaque`",
         ),
         (
             format!("{HTTP}{HOLD}effect = \"transactional\"\n"),
-            "…needs a connector to the store's own database",
+            "…only a statement in the store's own database is `transactional`",
         ),
         (
             format!("{HTTP}{HOLD}on_unknown = \"ignore\"\n"),

@@ -2,6 +2,7 @@
 
 use crate::action::Original;
 use crate::clock::Timestamp;
+use crate::connector::EffectClass;
 use crate::durable::{
     Forget, ForgetAnswer, Resolution, ResolveAnswer, Resolver, StoreTime, Verdict,
 };
@@ -13,8 +14,13 @@ use std::time::Duration;
 /// What the receipt of an attempt says whose owner died before its end was recorded.
 const OWNER_DIED: &str = "the process that made this attempt ended before its outcome was recorded";
 
-/// Turns a dead owner's intent into a doubt, with the receipt its proposal still lacks.
-/// `None` if the key is no intent.
+/// What it says where that decides the outcome.
+const NEVER_COMMITTED: &str =
+    "the process that made this attempt ended before it was committed; nothing happened";
+
+/// Turns a dead owner's intent into a doubt, with the receipt its proposal still lacks; one whose
+/// effect and burn are one commit is known not to have happened, and is free. `None` if the key is
+/// no intent.
 pub fn owner_died(
     key: &KeyRecord,
     entity: &EntityRecord,
@@ -23,14 +29,24 @@ pub fn owner_died(
     if key.phase != Phase::Intent {
         return None;
     }
-    let receipt = key
-        .proposal
-        .receipt(&key.mark(), &Ending::InDoubt { error: OWNER_DIED }, at);
+    let is_known = key.effect == EffectClass::Transactional;
+    let ending = if is_known {
+        Ending::Failed {
+            error: NEVER_COMMITTED,
+        }
+    } else {
+        Ending::InDoubt { error: OWNER_DIED }
+    };
+    let receipt = key.proposal.receipt(&key.mark(), &ending, at);
     let mut key = key.clone();
     let mut entity = entity.clone();
     entity.release_if_held_by(key.session, key.fence);
-    key.add_open_attempt(key.attempt, key.quiescent_at);
-    if key.application.is_some() {
+    if !is_known {
+        key.add_open_attempt(key.attempt, key.quiescent_at);
+    }
+    if is_known && key.open_attempts.is_empty() && key.application.is_none() {
+        key.phase = Phase::Failed;
+    } else if key.application.is_some() {
         // An earlier attempt's late answer came first: the key is known to be applied.
         key.phase = Phase::Applied;
         entity.wait_for_open_attempts(&key);

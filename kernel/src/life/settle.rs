@@ -145,7 +145,7 @@ fn ending_of<'a>(settlement: &'a Settlement, error: Option<&'a str>) -> Ending<'
 /// The same settlement came before and its answer was lost; or what it says is known already.
 fn was_settled_before(key: &KeyRecord, settlement: &Settlement) -> bool {
     match &settlement.outcome {
-        SettledOutcome::Applied(_) => told_by(key, settlement).is_some(),
+        SettledOutcome::Applied(_) => told_by(key, &settlement.proposal.receipt_id).is_some(),
         SettledOutcome::NotApplied { .. } => {
             let attempt = settlement.mark.attempt;
             let burned_by_this = key
@@ -163,8 +163,7 @@ fn was_settled_before(key: &KeyRecord, settlement: &Settlement) -> bool {
 }
 
 /// How this very settlement burned the key, if it did.
-fn told_by<'a>(key: &'a KeyRecord, settlement: &Settlement) -> Option<&'a Application> {
-    let own = &settlement.proposal.receipt_id;
+pub(super) fn told_by<'a>(key: &'a KeyRecord, own: &str) -> Option<&'a Application> {
     key.application.as_ref().filter(|application| {
         let receipt_id = &application.original.receipt_id;
         *receipt_id == *own || *receipt_id == late_receipt_id(own)
@@ -172,7 +171,7 @@ fn told_by<'a>(key: &'a KeyRecord, settlement: &Settlement) -> Option<&'a Applic
 }
 
 fn unchanged(key: &KeyRecord, settlement: &Settlement) -> SettleStep {
-    let told = told_by(key, settlement);
+    let told = told_by(key, &settlement.proposal.receipt_id);
     let error = match &settlement.outcome {
         SettledOutcome::Applied(_) => None,
         SettledOutcome::NotApplied { error } => Some(not_applied(error, key)),

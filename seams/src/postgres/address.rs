@@ -1,8 +1,8 @@
 //! The store's URL: what is taken from it, and what of it may be shown.
 
-use std::net::IpAddr;
 use std::str::FromStr;
 
+use operators_sql::postgres::is_this_machine;
 use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
@@ -94,15 +94,6 @@ impl Address {
             allows_unsafe_fsync,
         })
     }
-}
-
-/// What never leaves the machine needs no TLS.
-fn is_this_machine(options: &PgConnectOptions) -> bool {
-    let host = options.get_host();
-    options.get_socket().is_some()
-        || host.starts_with('/')
-        || host == "localhost"
-        || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use operators_kernel::{Rows, Statement};
+use operators_sql::{Failure, postgres};
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Connection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -184,6 +186,25 @@ impl Line {
                 trouble => Err(trouble),
             },
             Err(_) => Err(Trouble::Broken("no answer for 10 s".to_owned())),
+        }
+    }
+
+    /// Runs one statement of others. If it was refused the line is still fit for undoing it.
+    pub(super) async fn execute(&mut self, statement: &Statement) -> Result<Rows, Failure> {
+        let patience = PATIENCE.saturating_add(statement.deadline);
+        let ran = postgres::execute(&mut self.connection, statement);
+        let silent = || Failure::Broken(format!("no answer for {patience:?}"));
+        let ran = tokio::time::timeout(patience, ran).await;
+        ran.unwrap_or_else(|_| Err(silent()))
+    }
+
+    /// Has the server check what a statement of others left to be checked.
+    pub(super) async fn check(&mut self, text: &'static str) -> Result<(), Failure> {
+        let answer = sqlx::raw_sql(text).execute(&mut self.connection);
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(postgres::failed(&error)),
+            Err(_) => Err(Failure::Broken("no answer for 10 s".to_owned())),
         }
     }
 

@@ -1,12 +1,13 @@
 //! Everything that is not common: one transaction that locks, loads, lets `book` decide, and writes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use operators_kernel::life::{self, NoteName};
 use operators_kernel::{
     Claim, ClaimAnswer, Directive, DirectiveAnswer, EntityKey, Forget, ForgetAnswer,
-    IdempotencyKey, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, TenantId,
-    Ticket,
+    IdempotencyKey, Performance, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement,
+    TenantId, Ticket,
 };
 
 use super::ledger::find_receipt;
@@ -26,7 +27,7 @@ pub(super) const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_tim
 
 /// The records a decision is about.
 #[derive(Debug, Clone)]
-struct Around<'a> {
+pub(super) struct Around<'a> {
     tenant: &'a TenantId,
     /// The entity; the key's own if there is none.
     entity: Option<&'a EntityKey>,
@@ -42,6 +43,16 @@ struct Around<'a> {
     /// The notes it needs.
     notes: Vec<NoteName>,
     if_broken: IfBroken,
+}
+
+impl<'a> Around<'a> {
+    /// A statement of others: its key, that key's entity, and its session.
+    pub(super) fn performing(tenant: &'a TenantId, performance: &'a Performance) -> Self {
+        Self {
+            session: Some(performance.session),
+            ..around_key(tenant, &performance.proposal.idempotency_key)
+        }
+    }
 }
 
 /// Why a session is declared dead.
@@ -246,11 +257,7 @@ async fn decide_on<T>(
         match decision(&mut page, place) {
             // Nothing was changed by then.
             Err(BookError::Records(Want::Note(name))) => {
-                let rows = line
-                    .rows(notes(around.tenant, std::slice::from_ref(&name))?)
-                    .await?;
-                let body = Loaded::read(&rows)?.note(&name);
-                page.load_note(around.tenant.clone(), name, body);
+                recall(line, &mut page, around.tenant, name).await?;
             }
             decided => break decided,
         }
@@ -266,7 +273,22 @@ async fn decide_on<T>(
     }
 }
 
-fn sorted(error: BookError<Want>) -> Trouble {
+/// Brings a note onto the page that a decision lacked.
+pub(super) async fn recall(
+    line: &mut Line,
+    page: &mut Page,
+    tenant: &TenantId,
+    name: NoteName,
+) -> Result<(), Trouble> {
+    let rows = line
+        .rows(notes(tenant, std::slice::from_ref(&name))?)
+        .await?;
+    let body = Loaded::read(&rows)?.note(&name);
+    page.load_note(tenant.clone(), name, body);
+    Ok(())
+}
+
+pub(super) fn sorted(error: BookError<Want>) -> Trouble {
     match error {
         BookError::Records(want) => Trouble::Unusable(format!("a record is missing: {want:?}")),
         BookError::SessionDead(session) => Trouble::SessionDead(session),
@@ -278,7 +300,11 @@ fn sorted(error: BookError<Want>) -> Trouble {
     }
 }
 
-async fn load(line: &mut Line, lines: &Lines, around: &Around<'_>) -> Result<Loaded, Trouble> {
+pub(super) async fn load(
+    line: &mut Line,
+    lines: &Lines,
+    around: &Around<'_>,
+) -> Result<Loaded, Trouble> {
     let session = around.session.map(|session| signed(session.0));
     let statement = Call::of("page")
         .text(&lines.last_acked())
@@ -304,7 +330,7 @@ fn notes(tenant: &TenantId, names: &[NoteName]) -> Result<String, Trouble> {
     Ok(call.text(&to_json(&wanted)?).finish()?)
 }
 
-fn page_of(loaded: Loaded, around: &Around<'_>) -> Page {
+pub(super) fn page_of(loaded: Loaded, around: &Around<'_>) -> Page {
     let mut page = Page::part(loaded.now, loaded.stamp());
     let tenant = around.tenant.clone();
     for name in &around.notes {
@@ -338,7 +364,11 @@ fn page_of(loaded: Loaded, around: &Around<'_>) -> Page {
 }
 
 /// Writes and commits, in one message.
-async fn write(line: &mut Line, lines: &Lines, written: &Written) -> Result<(), Trouble> {
+pub(super) async fn write(
+    line: &mut Line,
+    lines: &Lines,
+    written: &Written,
+) -> Result<(), Trouble> {
     if written.is_empty() {
         line.rows("COMMIT".to_owned()).await?;
         return Ok(());
@@ -404,8 +434,22 @@ async fn bury_on(
         page.load_entity(name, record);
     }
     page.load_intents(session, loaded.keys);
-    book::declare_dead(&mut page, session)
-        .map_err(|error| Trouble::Unusable(format!("a dead session's records: {error:?}")))?;
+    let tenants = tenants_of(&page);
+    loop {
+        match book::declare_dead(&mut page, session) {
+            Ok(()) => break,
+            // A slot of a limit that is given back; what was decided so far stays decided.
+            Err(BookError::Records(Want::Note(name))) => {
+                for tenant in &tenants {
+                    recall(line, &mut page, tenant, name.clone()).await?;
+                }
+            }
+            Err(error) => {
+                let problem = format!("a dead session's records: {error:?}");
+                return Err(Trouble::Unusable(problem));
+            }
+        }
+    }
     let mut written = Written::of(&mut page)?;
     // Held without an intent: nobody will ever settle it.
     if let Some((name, record)) = entity.and_then(|name| Some((name, page.entity_now(name)?)))
@@ -414,6 +458,13 @@ async fn bury_on(
         written.clear_holder(name, record);
     }
     write(line, lines, &written).await
+}
+
+/// Whose keys are on a page.
+fn tenants_of(page: &Page) -> BTreeSet<TenantId> {
+    page.keys_now()
+        .map(|key| key.proposal.tenant_id.clone())
+        .collect()
 }
 
 fn signed(number: u64) -> i64 {

@@ -63,6 +63,19 @@ pub(super) fn open_to_look(path: &Path) -> Result<Connection, String> {
     Ok(connection)
 }
 
+/// The tables that are the store's own, as its migrations make them.
+pub(super) fn own_tables() -> Result<Vec<String>, String> {
+    let scratch = Connection::open_in_memory().map_err(in_words)?;
+    for script in MIGRATIONS {
+        scratch.execute_batch(script).map_err(in_words)?;
+    }
+    let mut names = scratch
+        .prepare("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        .map_err(in_words)?;
+    let names = names.query_map([], |row| row.get(0)).map_err(in_words)?;
+    names.collect::<Result<_, _>>().map_err(in_words)
+}
+
 fn prepare_file(path: &Path) -> Result<(), String> {
     if rusqlite::version_number() < SQLITE_VERSION_MIN {
         return Err(format!(

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-use operators_kernel::StoreError;
+use operators_kernel::{Performance, Performed, StoreError, TenantId};
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::oneshot;
 
@@ -18,6 +18,7 @@ use super::describe;
 use super::proposals::Proposals;
 use super::records::RowError;
 use super::rows::Rows;
+use super::stage::Stage;
 use crate::book::BookError;
 
 /// The most calls in one commit: bounds how long the first of them waits for the last.
@@ -27,7 +28,7 @@ const BATCH_MAX: usize = 512;
 /// file is closed in good order, its log folded back into it.
 pub(super) struct Writer {
     /// `None` only while it is being dropped.
-    queue: Option<Sender<Box<dyn Job>>>,
+    queue: Option<Sender<Order>>,
     thread: Option<JoinHandle<()>>,
     path: PathBuf,
 }
@@ -48,6 +49,20 @@ impl fmt::Debug for Writer {
             .field("path", &self.path)
             .finish_non_exhaustive()
     }
+}
+
+/// What the thread is asked for.
+enum Order {
+    /// A call that shares its commit with others.
+    Call(Box<dyn Job>),
+    /// A statement of others, in a transaction of its own.
+    Perform(Box<Performing>),
+}
+
+struct Performing {
+    tenant: TenantId,
+    performance: Performance,
+    reply: oneshot::Sender<Result<Performed, StoreError>>,
 }
 
 /// One call on its way to the thread.
@@ -134,12 +149,35 @@ impl Writer {
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         let call = Box::new(Call { work, reply });
+        self.order(Order::Call(call), answer).await
+    }
+
+    /// Runs a statement of others with its settlement, and answers once both are durable.
+    pub(super) async fn perform(
+        &self,
+        tenant: TenantId,
+        performance: Performance,
+    ) -> Result<Performed, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let performing = Box::new(Performing {
+            tenant,
+            performance,
+            reply,
+        });
+        self.order(Order::Perform(performing), answer).await
+    }
+
+    async fn order<T>(
+        &self,
+        order: Order,
+        answer: oneshot::Receiver<Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         let gone = || StoreError::Unusable {
             store: describe(&self.path),
             problem: "its writing thread ended".to_owned(),
         };
         let queue = self.queue.as_ref().ok_or_else(gone)?;
-        queue.send(call).map_err(|_| gone())?;
+        queue.send(order).map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 }
@@ -148,6 +186,8 @@ impl Writer {
 struct Desk {
     path: PathBuf,
     connection: Connection,
+    /// Opened when the first statement of others comes.
+    stage: Option<Stage>,
     alive: Arc<SignsOfLife>,
     proposals: Proposals,
     identity: Option<FileIdentity>,
@@ -171,6 +211,7 @@ impl Desk {
         Self {
             path: path.to_owned(),
             connection,
+            stage: None,
             alive,
             proposals: Proposals::default(),
             identity: identity_of(path),
@@ -178,17 +219,44 @@ impl Desk {
         }
     }
 
-    fn serve(mut self, jobs: &Receiver<Box<dyn Job>>) {
-        while let Ok(first) = jobs.recv() {
-            let mut batch = vec![first];
-            while batch.len() < BATCH_MAX {
-                match jobs.try_recv() {
-                    Ok(job) => batch.push(job),
-                    Err(_) => break,
+    fn serve(mut self, orders: &Receiver<Order>) {
+        while let Ok(first) = orders.recv() {
+            let mut batch = Vec::new();
+            let mut next = Some(first);
+            while let Some(order) = next.take() {
+                match order {
+                    Order::Call(job) => batch.push(job),
+                    Order::Perform(performing) => {
+                        self.commit(std::mem::take(&mut batch));
+                        self.perform(*performing);
+                    }
+                }
+                if batch.len() < BATCH_MAX {
+                    next = orders.try_recv().ok();
                 }
             }
             self.commit(batch);
         }
+    }
+
+    fn perform(&mut self, performing: Performing) {
+        let Performing {
+            tenant,
+            performance,
+            reply,
+        } = performing;
+        let performed = self.check().and_then(|()| {
+            let stage = match self.stage.take() {
+                Some(stage) => stage,
+                None => Stage::open(&self.path)?,
+            };
+            let around = (&*self.alive, &self.proposals);
+            let performed = stage.perform(&self.path, around, &tenant, &performance);
+            self.stage = Some(stage);
+            performed
+        });
+        // Whoever asked may have left; the work is done all the same.
+        drop(reply.send(performed));
     }
 
     /// One transaction for the whole batch. A job that fails before it wrote anything fails alone;
@@ -196,6 +264,9 @@ impl Desk {
     /// with it, and they ask again. A savepoint around each would keep them apart at a tenth of the
     /// speed of all.
     fn commit(&mut self, batch: Vec<Box<dyn Job>>) {
+        if batch.is_empty() {
+            return;
+        }
         let begun = self.check().and_then(|()| {
             self.execute("BEGIN IMMEDIATE")
                 .map_err(|error| self.sort(&error))
@@ -298,7 +369,7 @@ fn identity_of(path: &Path) -> Option<FileIdentity> {
     Some((found.dev(), found.ino()))
 }
 
-fn sort(path: &Path, error: BookError<RowError>) -> StoreError {
+pub(super) fn sort(path: &Path, error: BookError<RowError>) -> StoreError {
     let unusable = |problem| StoreError::Unusable {
         store: describe(path),
         problem,
@@ -324,7 +395,7 @@ fn sort(path: &Path, error: BookError<RowError>) -> StoreError {
 }
 
 /// Busy and full pass; a damaged or foreign file does not.
-fn sorted(path: &Path, error: &rusqlite::Error) -> StoreError {
+pub(super) fn sorted(path: &Path, error: &rusqlite::Error) -> StoreError {
     let store = describe(path);
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Unavailable {

@@ -13,9 +13,9 @@ use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
 use operators_kernel::log::Log;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
-    ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, Receipt, ReceiptFilter,
-    RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError,
-    StoreTime, TenantId, Ticket,
+    ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, Performance, Performed, Receipt,
+    ReceiptFilter, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement,
+    StoreError, StoreTime, TenantId, Ticket,
 };
 use tokio::sync::Semaphore;
 
@@ -32,7 +32,7 @@ pub enum Op {
     Close,
     /// `claim`.
     Claim,
-    /// `settle`.
+    /// `settle` and `perform`.
     Settle,
     /// `record`.
     Record,
@@ -261,6 +261,21 @@ impl DurableExec for FaultyExec {
             .await?;
         self.trace.note("store: settled");
         Ok(answers)
+    }
+
+    fn performs(&self) -> bool {
+        self.inner.performs()
+    }
+
+    async fn perform(
+        &self,
+        tenant: &TenantId,
+        performance: Performance,
+    ) -> Result<Performed, StoreError> {
+        let performed = self.inner.perform(tenant, performance);
+        let performed = self.with(Op::Settle, performed).await?;
+        self.trace.note("store: performed");
+        Ok(performed)
     }
 
     async fn record(&self, tenant: &TenantId, receipts: Vec<Receipt>) -> Result<(), StoreError> {

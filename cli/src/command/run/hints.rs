@@ -158,7 +158,7 @@ fn way_out(parts: &Parts, doubt: &Ending<'_>) -> &'static str {
         }
         Some(EffectClass::Idempotent) => "run again: it is re-sent, which is harmless",
         Some(EffectClass::Probeable) => "run again: the connector is asked whether it happened",
-        Some(EffectClass::Opaque | EffectClass::Read) | None => {
+        Some(EffectClass::Opaque | EffectClass::Transactional | EffectClass::Read) | None => {
             "find out at the vendor whether it happened, and say so"
         }
     }

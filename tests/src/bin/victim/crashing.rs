@@ -9,7 +9,8 @@ use async_trait::async_trait;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use operators_kernel::{
-    Call, Connector, InvokeOutcome, ProbeOutcome, Ruling, TrustPolicy, TrustQuestion,
+    Call, Connector, ConnectorError, InvokeOutcome, ProbeOutcome, Ruling, TrustPolicy,
+    TrustQuestion, Work,
 };
 use operators_tests::proxy::{Fate, Proxy};
 use operators_tests::sink;
@@ -332,6 +333,13 @@ impl Connector for CrashingConnector {
         };
         self.wires.pass(Point::AfterAnswer);
         outcome
+    }
+
+    fn prepare(&self, call: &Call) -> Result<Arc<dyn Work>, ConnectorError> {
+        self.wires.pass(Point::BeforeSend);
+        let prepared = self.inner.prepare(call);
+        self.wires.pass(Point::AfterAnswer);
+        prepared
     }
 
     async fn probe(&self, call: &Call) -> ProbeOutcome {

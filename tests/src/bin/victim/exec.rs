@@ -9,9 +9,9 @@ use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
 use operators_kernel::log::Log;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
-    ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, Receipt, ReceiptFilter,
-    RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError,
-    StoreTime, TenantId, Ticket,
+    ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, Performance, Performed, Receipt,
+    ReceiptFilter, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement,
+    StoreError, StoreTime, TenantId, Ticket,
 };
 use operators_tests::history::{Line, QueuedAt};
 
@@ -118,6 +118,24 @@ impl DurableExec for CrashingExec {
             .await?;
         self.wires.pass(Point::AfterSettle);
         Ok(answers)
+    }
+
+    fn performs(&self) -> bool {
+        self.inner.performs()
+    }
+
+    async fn perform(
+        &self,
+        tenant: &TenantId,
+        performance: Performance,
+    ) -> Result<Performed, StoreError> {
+        self.wires.pass(Point::BeforeSettle);
+        let performing = self.inner.perform(tenant, performance);
+        let performing = self.wires.pass_during(Point::DuringSettle, performing);
+        let inside = self.wires.pass_inside(Point::InsideSettle, performing);
+        let performed = inside.await?;
+        self.wires.pass(Point::AfterSettle);
+        Ok(performed)
     }
 
     async fn record(&self, tenant: &TenantId, receipts: Vec<Receipt>) -> Result<(), StoreError> {

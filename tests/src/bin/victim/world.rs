@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use operators_connectors::{
-    ConnectorConfig, ConnectorKind, EffectWord, EnvSecrets, HeaderText, Registry, ToolConfig,
+    ConnectorConfig, ConnectorKind, EffectWord, EnvSecrets, HeaderText, Registry, StoreAddress,
+    ToolConfig,
 };
 use operators_kernel::{
     Call, Connector, ConnectorError, ConnectorName, Effect, EffectClass, InvokeOutcome,
@@ -28,7 +29,8 @@ pub fn registry(options: &Options, wires: &Arc<Wires>) -> Registry {
         let config = match options.effect.as_str() {
             "command" => command(options, &file),
             "mcp" => mcp(options, &file),
-            "sql" => sql(options, &file),
+            "sql" => sql(options, &format!("sqlite:{file}")),
+            "transactional" => sql(options, "store"),
             _ => file_config(options, &file),
         };
         (config, Outside::File(file))
@@ -38,7 +40,14 @@ pub fn registry(options: &Options, wires: &Arc<Wires>) -> Registry {
     // What an MCP server was accepted as is kept beside the effects.
     let file = options.file.as_ref().map(Path::new);
     let folder = file.and_then(Path::parent).unwrap_or(Path::new("/"));
-    let real = Registry::build(configs, folder, Arc::new(EnvSecrets));
+    let store = match options.store.strip_prefix("sqlite:") {
+        Some(path) => StoreAddress::Sqlite(path.into()),
+        None if options.store.starts_with("postgres:") => {
+            StoreAddress::Postgres(options.store.clone())
+        }
+        None => StoreAddress::Elsewhere,
+    };
+    let real = Registry::build_beside(configs, folder, Arc::new(EnvSecrets), &store);
     let real = real.expect("a valid configuration");
     Registry::from_tools(real.tools().map(|(connector, name, tool, _)| {
         let mut tool = tool.clone();
@@ -145,19 +154,34 @@ done
 }
 
 /// One row per effect, which holds such a line.
-fn sql(options: &Options, path: &str) -> ConnectorConfig {
-    let statement = "INSERT INTO effects SELECT json_object('downstream_key', \
-        {action.downstream_key}, 'idempotency_key', {action.idempotency_key}, 'entity_key', \
-        {action.entity_key}, 'tenant', 'acme')";
+fn sql(options: &Options, url: &str) -> ConnectorConfig {
+    let is_in_server = url == "store" && options.store.starts_with("postgres:");
+    let make = if is_in_server {
+        "json_build_object"
+    } else {
+        "json_object"
+    };
+    let statement = format!(
+        "INSERT INTO effects SELECT {make}('downstream_key', {{action.downstream_key}}, \
+         'idempotency_key', {{action.idempotency_key}}, 'entity_key', {{action.entity_key}}, \
+         'tenant', 'acme')"
+    );
     let tool = ToolConfig {
-        statement: Some(statement.to_owned()),
+        statement: Some(statement),
         expect_rows: Some(1),
         ..ToolConfig::default()
     };
-    ConnectorConfig {
-        url: Some(HeaderText::new(format!("sqlite:{path}"))),
+    let mut config = ConnectorConfig {
+        url: Some(HeaderText::new(url)),
         ..config(options, ConnectorKind::Sql, tool)
+    };
+    if url == "store" {
+        // Nothing of it can land later.
+        for tool in config.tools.values_mut() {
+            tool.max_land = None;
+        }
     }
+    config
 }
 
 fn config(options: &Options, kind: ConnectorKind, tool: ToolConfig) -> ConnectorConfig {
