@@ -35,17 +35,21 @@ async fn a_commit_whose_answer_is_lost_is_found_and_not_done_again() {
     let desk = desk(proxy.url()).await;
     run(&url, ACCOUNTS).await;
     run(&url, "INSERT INTO accounts VALUES ('ada', 100)").await;
-    let fates: [(&str, fn() -> Fate); 6] = [
-        ("write", || Fate::LoseAnswer),
-        ("write", || Fate::HangUp),
-        ("write", || Fate::LoseRequest),
-        ("RELEASE", || Fate::LoseAnswer),
-        ("SAVEPOINT", || Fate::LoseRequest),
-        ("page", || Fate::LoseAnswer),
-    ];
-    for (n, (statement, fate)) in (0..).zip(fates) {
+    for (n, (statement, word)) in (0..).zip([
+        ("write", "answer"),
+        ("write", "hang up"),
+        ("write", "request"),
+        ("RELEASE", "answer"),
+        ("SAVEPOINT", "request"),
+        ("page", "answer"),
+    ]) {
         let claim = ask_as(EffectClass::Transactional, "ada", &format!("k{n}"));
         let performance = taken(&desk, &claim, DEBIT, json!([1, "ada"])).await;
+        let fate = || match word {
+            "answer" => Fate::LoseAnswer,
+            "hang up" => Fate::HangUp,
+            _ => Fate::LoseRequest,
+        };
         proxy.next(statement, [fate(), fate(), fate()]);
         let mut asked = 0;
         let answer = loop {

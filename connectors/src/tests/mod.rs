@@ -2,6 +2,7 @@
 
 mod addresses;
 mod auth;
+mod beside;
 mod bodies;
 mod commands;
 mod configuration;

@@ -1,17 +1,13 @@
 //! The sql connector on a `SQLite` file; `tests/postgres` has the same for Postgres.
 
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
-
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use operators_kernel::{Call, EffectClass, Health, ProbeOutcome, Rows};
+use operators_kernel::{Call, Health, ProbeOutcome};
 
 use super::{applied, build, build_in, call, connector, invoke, not_applied};
-use crate::{Registry, StoreAddress};
+use crate::Registry;
 
 const CONFIG: &str = "
 [connectors.shop]
@@ -137,138 +133,6 @@ async fn rows_come_back_as_json_and_a_probe_finds_what_was_written() {
     assert_eq!(rows, json!([]));
     let health = probe.check(&add.tenant).await;
     assert_eq!(health, Health::Well("the database answers".to_owned()));
-}
-
-fn beside(toml: &str, store: &StoreAddress) -> Result<Registry, String> {
-    let built = Registry::build_beside(
-        super::configs(toml)?,
-        Path::new("/project"),
-        Arc::new(super::FixedSecrets),
-        store,
-    );
-    built.map_err(|error| error.to_string())
-}
-
-/// Rule 12.6.
-#[test]
-fn what_does_not_go_with_the_stores_own_transaction_is_refused_by_its_place() {
-    let file = StoreAddress::Sqlite("/project/store.db".into());
-    let server = StoreAddress::Postgres("postgres://u:hunter2@h/d?connections=4".to_owned());
-    let with = |url: &str, text: &str| {
-        format!(
-            "[connectors.shop]\nkind = 'sql'\nurl = '{url}'\n[connectors.shop.tools.t]\n{text}\n"
-        )
-    };
-    let tool = |text: &str| with("store", text);
-    let update = "statement = 'UPDATE a SET b = {args.b}'";
-    for (config, store, wanted) in [
-        (
-            tool(update),
-            &StoreAddress::Elsewhere,
-            "url: the store is no database",
-        ),
-        (
-            tool(&format!("{update}\neffect = 'opaque'")),
-            &file,
-            "effect: in the store's own database",
-        ),
-        (
-            with("sqlite:store.db", &format!("{update}\neffect = 'keyed'")),
-            &file,
-            "effect: in the store's own database",
-        ),
-        (
-            with(
-                "sqlite:other.db",
-                &format!("{update}\neffect = 'transactional'"),
-            ),
-            &file,
-            "effect: only a statement in the store's own",
-        ),
-        (
-            tool(&format!("{update}\ntimeout = '6s'")),
-            &file,
-            "timeout: a statement in the store's own transaction",
-        ),
-        (
-            tool(&format!("{update}\nmax_land = '6s'")),
-            &file,
-            "max_land: a transactional tool leaves no doubt",
-        ),
-        (
-            tool(&format!("{update}\non_unknown = 'retry'")),
-            &file,
-            "on_unknown: a transactional tool leaves no doubt",
-        ),
-        (
-            tool(&format!("{update}\nprobe = {{ statement = 'SELECT 1' }}")),
-            &file,
-            "probe: only a probeable tool",
-        ),
-        (
-            tool("statement = 'SELECT 1'"),
-            &file,
-            "statement: the store's transaction takes one",
-        ),
-        (
-            tool("statement = 'PRAGMA user_version = 0'"),
-            &file,
-            "statement: the store's transaction takes one",
-        ),
-        (
-            tool("statement = 'DELETE FROM Operators . key'"),
-            &server,
-            "statement: the schema `operators` is the store's own",
-        ),
-        (
-            tool("statement = 'DELETE FROM \"operators\".\"key\"'"),
-            &server,
-            "statement: the schema `operators` is the store's own",
-        ),
-    ] {
-        let error = beside(&config, store).expect_err(&config);
-        assert!(error.contains(wanted), "{error}");
-        assert!(!error.contains("hunter2"), "{error}");
-    }
-    let same = [
-        ("store", &file),
-        ("sqlite:store.db", &file),
-        ("store", &server),
-        ("postgres://u:hunter2@h/d?connections=4", &server),
-    ];
-    for (url, store) in same {
-        let registry = beside(&with(url, update), store).expect(url);
-        let (_, _, tool, _) = registry.tools().next().expect("a tool");
-        assert_eq!(tool.contract.effect, EffectClass::Transactional, "{url}");
-        assert_eq!(tool.contract.max_land, Duration::ZERO);
-        assert_eq!(tool.contract.timeout, Duration::from_secs(5));
-    }
-}
-
-/// Rule 12.3: what the store ran is judged as a call would be, secrets blanked.
-#[tokio::test]
-async fn a_prepared_call_is_bound_checked_and_blanked() {
-    let file = StoreAddress::Sqlite("/project/store.db".into());
-    let config = "[connectors.shop]\nkind = 'sql'\nurl = 'store'\n[connectors.shop.tools.t]\n\
-        statement = 'UPDATE a SET b = {args.b} RETURNING b'\nexpect_rows = 1\n\
-        secret_args = ['b']\n";
-    let registry = beside(config, &file).expect("config");
-    let call = call("t", json!({"b": "hunter2"}));
-    let connector = connector(&registry, "t");
-    let refused = not_applied(connector.invoke(&call).await);
-    assert!(refused.contains("only in the store's transaction"));
-    let work = connector.prepare(&call).expect("prepared");
-    assert_eq!(work.statement().text, "UPDATE a SET b = ?1 RETURNING b");
-    assert_eq!(work.statement().values, [json!("hunter2")]);
-    let rows = |affected| Rows {
-        affected,
-        rows: vec![json!({"b": "hunter2"})],
-    };
-    let (result, _) = applied(work.outcome(Ok(rows(1))));
-    assert_eq!(result["rows"], json!([{"b": "…"}]));
-    assert!(not_applied(work.outcome(Ok(rows(2)))).contains("2 rows, but"));
-    let said = not_applied(work.outcome(Err("`hunter2` is not unique".to_owned())));
-    assert!(said.contains("changed nothing: `…` is not"), "{said}");
 }
 
 #[test]

@@ -104,9 +104,12 @@ pub async fn taken(desk: &Desk, claim: &Claim, text: &str, values: Value) -> Per
 
 /// What runs that statement with those values, and wants one row.
 pub fn job(text: &str, values: Value, deadline: Duration) -> Arc<dyn Work> {
+    let Value::Array(values) = values else {
+        panic!("values are an array")
+    };
     Arc::new(Job(Statement {
         text: text.to_owned(),
-        values: values.as_array().expect("values").clone(),
+        values,
         reads: false,
         returns: text.contains("RETURNING"),
         deadline,
@@ -265,7 +268,7 @@ pub async fn a_statement_runs_only_under_its_own_turn(bench: &dyn Bench) {
     wrong.mark.attempt = 1;
     performed(&bank.desk, &wrong).await;
     let mut wrong = right.clone();
-    wrong.proposal.receipt_id = "rc_another".to_owned();
+    "rc_another".clone_into(&mut wrong.proposal.receipt_id);
     performed(&bank.desk, &wrong).await;
     assert_eq!(bank.balance().await, "100");
     assert_eq!(bank.desk.key("k1").await.phase, Phase::Intent);
