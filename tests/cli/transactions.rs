@@ -62,7 +62,7 @@ fn accounts_are_debited_once(project: &Project, balance: &dyn Fn() -> i64) {
 
     let nobody = project.plan(&json!([debit(1, "bob", 1)])).ended(4);
     let error = nobody.results()[0].error.clone().expect("why");
-    assert!(error.contains("0 rows, but `expect_rows` is 1"), "{error}");
+    assert!(error.contains("0 rows, but 'expect_rows' is 1"), "{error}");
     let again = project.plan(&json!([debit(1, "ada", 30), debit(2, "ada", 20)]));
     assert_eq!(again.ended(0).decisions(), ["DEDUP", "ALLOW"]);
     assert_eq!(balance(), 50);
