@@ -13,7 +13,7 @@ name = "look at it"
 decision = "ALERT"
 "#;
 
-fn project() -> Project {
+pub fn project() -> Project {
     let project = Project::with_file();
     project.write("policies/all.toml", ALERTING);
     project

@@ -14,7 +14,7 @@ decision = "ALERT"
 alert = "approve"
 "#;
 
-fn project() -> Project {
+pub fn project() -> Project {
     let project = Project::with_file();
     project.write("policies/all.toml", ASKING);
     project

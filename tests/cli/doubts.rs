@@ -25,7 +25,7 @@ fn release() -> Value {
 
 const KEY: &str = "SO-1:release";
 
-fn in_doubt() -> (Project, Vendor) {
+pub fn in_doubt() -> (Project, Vendor) {
     let vendor = forgetful();
     let project = Project::with(&vendor.config());
     project.plan(&json!([release()])).ended(4);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::every_store::on_every_store;
 use crate::support::{Project, hold, top};
+use crate::{alerts, approvals, doubts};
 
 const BECAUSE: [&str; 2] = ["--because", "older than we keep"];
 
@@ -155,6 +156,56 @@ fn what_must_stay_is_refused() {
         .run(&["receipts", "prune", "--before", "0s", "--export", "x"])
         .ended(2);
     assert_eq!(project.receipts().len(), 2);
+}
+
+/// Is refused because of `what`, and goes through once `close` has dealt with that.
+fn waits_for(project: &Project, what: &str, close: &[&str]) {
+    let before = project.receipts().len();
+    let said = prune(project, "one.jsonl").ended(1);
+    said.tells(what);
+    assert!(!project.path("one.jsonl").exists(), "{what}");
+    assert_eq!(project.receipts().len(), before, "{what}");
+    let because = ["--because", "dealt with"];
+    project.run(&[close, &because].concat()).ended(0);
+    prune(project, "one.jsonl").ended(0);
+}
+
+/// By rule 11.6: what something open is about stays until that is closed.
+#[test]
+fn what_something_open_is_about_stays() {
+    let alerting = alerts::project();
+    run(&alerting, &["SO-1", "SO-2"]);
+    let ack = ["alerts", "ack", "--all"];
+    waits_for(&alerting, "the alert about key `SO-1:hold`", &ack);
+
+    let asking = approvals::project();
+    asking.plan(&json!([hold("SO-1")])).ended(3);
+    let veto = ["approvals", "veto", "SO-1:hold"];
+    waits_for(&asking, "the question about key `SO-1:hold`", &veto);
+
+    let (in_doubt, _vendor) = doubts::in_doubt();
+    let resolve = ["doubts", "resolve", "SO-1:release", "--applied"];
+    waits_for(&in_doubt, "the doubt about key `SO-1:release`", &resolve);
+}
+
+/// By rule 11.6: a segment ends at a signed checkpoint, never between two.
+#[test]
+fn a_segment_ends_at_a_checkpoint() {
+    let project = Project::with_file();
+    run(&project, &["o1", "o2"]);
+    run(&project, &["o3", "o4"]);
+    let before = |number: usize, file: &str| {
+        let moment = project.receipts()[number].settled_at.to_string();
+        let args = ["receipts", "prune", "--before", &moment, "--export", file];
+        project.run(&[&args[..], &BECAUSE].concat())
+    };
+    let said = before(1, "one.jsonl").ended(1);
+    said.tells("no signed checkpoint ends among them");
+    assert!(!project.path("one.jsonl").exists());
+    // The third is old enough too, and the checkpoint before it is where it ends.
+    let said = before(3, "one.jsonl").ended(0);
+    assert!(said.stdout.contains("receipts 1 to 2"), "{said:#?}");
+    verified(&project, &["--segment", "one.jsonl"]).ended(0);
 }
 
 /// By rule 11.6: the outside place must have the checkpoint first.
