@@ -2,17 +2,20 @@
 
 use crate::{files_below, read, top};
 
+/// Every folder that holds source of ours.
+const ROOMS: [&str; 7] = [
+    "kernel",
+    "sql",
+    "seams",
+    "connectors",
+    "policies",
+    "cli",
+    "tests",
+];
+
 #[test]
 fn every_source_file_says_what_it_owns() {
-    for folder in [
-        "kernel",
-        "sql",
-        "seams",
-        "connectors",
-        "policies",
-        "cli",
-        "tests",
-    ] {
+    for folder in ROOMS {
         for path in files_below(folder, ".rs") {
             let text = read(&path);
             let start = text.trim_start_matches("#![").trim_start();
@@ -32,15 +35,7 @@ fn nothing_is_left_open_in_the_code() {
         ["unimple", "mented!("].concat(),
         ["FIX", "ME"].concat(),
     ];
-    for folder in [
-        "kernel",
-        "sql",
-        "seams",
-        "connectors",
-        "policies",
-        "cli",
-        "tests",
-    ] {
+    for folder in ROOMS {
         for path in files_below(folder, ".rs") {
             let text = read(&path);
             for mark in &marks {
