@@ -15,7 +15,7 @@ use operators_kernel::{
 };
 use operators_policies::{Policy, RuleSet};
 use operators_seams::SystemClock;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 const RULES: &str = "
 policy = 'benchmark'
@@ -76,14 +76,14 @@ impl Ours {
         let said = |error: operators_kernel::IdentifierError| error.to_string();
         let entity_key = EntityKey::parse(format!("order:{order}")).map_err(said)?;
         let idempotency_key = IdempotencyKey::parse(effect.key()).map_err(said)?;
-        let args = [("order", order), ("reason", "ship-risk-review".to_owned())]
+        let args: Map<String, Value> = [("order", order), ("reason", "ship-risk-review".to_owned())]
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value.into()))
             .collect();
         Ok(PlannedAction {
             connector: self.connector.clone(),
             tool: self.tool.clone(),
-            args,
+            args: args.into(),
             value: serde_json::Number::from_f64(180.0),
             entity_key,
             idempotency_key,

@@ -3,8 +3,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use operators::{
     DeterministicExecutor, ExecutionPlan, LiveRules, LoadError, MemoryStore, Policy, PolicyRef,
-    Predicate, Registry, Rule, RuleSet, Ruling, RunContext, Seams, Settings, SystemClock, TenantId,
-    TrustDecision, TrustPolicy, TrustQuestion,
+    Predicate, Registry, Rule, RuleSet, Ruling, RunContext, Seams, Settings, Shared, SystemClock,
+    TenantId, TrustDecision, TrustPolicy, TrustQuestion,
 };
 
 #[tokio::main(flavor = "current_thread")]
@@ -66,11 +66,11 @@ impl TrustPolicy for Scores {
         };
         Ruling {
             rule: Some("score".to_owned()),
-            policy: Some(PolicyRef {
+            policy: Some(Shared::from(PolicyRef {
                 name: "scores".to_owned(),
                 version: 1,
                 digest: "model:2026-11".to_owned(),
-            }),
+            })),
             ..Ruling::of(decision)
         }
     }

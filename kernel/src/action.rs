@@ -8,6 +8,7 @@ use serde_json::{Map, Number, Value};
 use crate::clock::Timestamp;
 use crate::json::{self, JsonError};
 use crate::key::{ConnectorName, EntityKey, IdempotencyKey, IdentifierError, ToolName};
+use crate::shared::Shared;
 use crate::trust::TrustDecision;
 
 /// The error of every action that trust refused; callers compare it, so it never changes.
@@ -69,7 +70,7 @@ pub struct PlannedAction {
     /// The tool on that connector.
     pub tool: ToolName,
     /// The arguments as proposed.
-    pub args: Map<String, Value>,
+    pub args: Shared<Map<String, Value>>,
     /// A magnitude that trust rules compare with their ceilings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Number>,

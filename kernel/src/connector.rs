@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::key::{ConnectorName, EntityKey, IdempotencyKey, OperatorName, TenantId, ToolName};
+use crate::shared::Shared;
 use crate::work::Work;
 
 /// What is known about repeating a tool's effect; declared in the registry, never by a plan.
@@ -111,6 +112,12 @@ pub struct Tool {
     pub connector: Arc<dyn Connector>,
 }
 
+impl Tool {
+    pub(crate) fn is_read(&self) -> bool {
+        self.contract.effect == EffectClass::Read
+    }
+}
+
 /// Knows every tool that can be reached. What it does not know is refused.
 ///
 /// Synchronous and in memory: a lookup neither waits nor fails.
@@ -147,7 +154,7 @@ pub struct Call {
     /// Which tool.
     pub tool: ToolName,
     /// The arguments as proposed.
-    pub args: Map<String, Value>,
+    pub args: Shared<Map<String, Value>>,
     /// The entity whose turn is held.
     pub entity_key: EntityKey,
     /// The planner's key.

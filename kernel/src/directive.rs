@@ -127,7 +127,7 @@ impl Directive {
             action: Shared::from(ReceiptAction {
                 connector: ConnectorName::parse(OURSELVES).map_err(invalid)?,
                 tool: ToolName::parse(tool).map_err(invalid)?,
-                args,
+                args: args.into(),
             }),
             value: None,
             entity_key: EntityKey::parse(entity).map_err(invalid)?,

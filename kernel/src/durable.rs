@@ -60,7 +60,7 @@ impl StoreTime {
 /// What an action says, as one hash: the same key with another fingerprint is a conflict.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Fingerprint(pub String);
+pub struct Fingerprint(pub Shared<String>);
 
 /// What the gates before the claim found. A refusal is answered only if the key is not a duplicate.
 #[derive(Debug, Clone, PartialEq)]
@@ -143,7 +143,7 @@ pub enum ClaimAnswer {
 #[derive(Debug, Clone, PartialEq)]
 pub enum SettledOutcome {
     /// The effect happened.
-    Applied(Effect),
+    Applied(Shared<Effect>),
     /// Provably, nothing happened.
     NotApplied {
         /// What was said.

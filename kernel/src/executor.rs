@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use crate::action::{ActionResult, ExecutionPlan, PlannedAction, Reason};
+use crate::connector::Tool;
 use crate::error::{ExecError, RunError};
 use crate::gates::{Claiming, Reply, Turn};
 use crate::kernel::{Kernel, in_time};
@@ -128,15 +129,20 @@ impl DeterministicExecutor {
     ) -> Result<ActionResult, ExecError> {
         action.check()?;
         let kernel = &self.kernel;
-        let context = namespace::of(&kernel.seams, context, &action)?;
+        // Looked up once, so that no two gates see different tools.
+        let tool = kernel
+            .seams
+            .connectors
+            .tool(&action.connector, &action.tool);
+        let context = namespace::of(tool.as_ref(), context, &action)?;
         let lane = (context.tenant.clone(), action.entity_key.clone());
-        let is_read = kernel.is_read(&action);
+        let is_read = tool.as_ref().is_some_and(Tool::is_read);
         // Arrival order is the order of these two calls: nothing is awaited before them.
         let following = is_read.then(|| kernel.flights.follow(&lane)).transpose();
         let arrival = (!is_read).then(|| kernel.flights.arrive(lane)).transpose();
         let key = kernel.redaction_key(&context.tenant).await?;
         let run = Arc::new(context);
-        let proposed = Proposed::new(&kernel.seams, run, action, &key);
+        let proposed = Proposed::new(&kernel.seams, run, action, tool, &key);
         let kernel = Arc::clone(kernel);
         let at_work = Arc::clone(&kernel.at_work);
         match (following, arrival) {

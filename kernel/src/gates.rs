@@ -92,6 +92,7 @@ impl Weighed {
     /// Gates 3, 4 and the first half of 5, in one store call: duplicate, conflict, stale, doubt,
     /// refusal, or a durable intent with the turn between processes.
     pub async fn claim(mut self, reply: &mut Reply) -> Result<Claiming, ExecError> {
+        // What is rare is boxed below: an action's future is as large as its largest step.
         let kernel = Arc::clone(&self.kernel);
         let (session, now) = (kernel.lease.session(), kernel.seams.clock.now());
         let mut claim = self.case.claim(session, OnDoubt::Probe, now);
@@ -108,12 +109,12 @@ impl Weighed {
                 Ok(ClaimAnswer::Claimed(_) | ClaimAnswer::Wait(_) | ClaimAnswer::Probe(_))
                     if reply.is_answered() =>
                 {
-                    return self.reconcile(claim, reply).await;
+                    return Box::pin(self.reconcile(claim, reply)).await;
                 }
                 Ok(answer) => answer,
                 Err(ExecError::Store(error)) if error.is_retryable() => {
                     reply.answer(Err(ExecError::Store(error)));
-                    return self.reconcile(claim, reply).await;
+                    return Box::pin(self.reconcile(claim, reply)).await;
                 }
                 Err(error) => {
                     reply.answer(Err(error));
@@ -150,7 +151,7 @@ impl Weighed {
                     asked = asked.saturating_add(1);
                 }
                 ClaimAnswer::Probe(doubt) => {
-                    self.probe(&doubt).await;
+                    Box::pin(self.probe(&doubt)).await;
                     claim.on_doubt = OnDoubt::Refuse;
                 }
                 ClaimAnswer::Duplicate { original, attempt } => {
@@ -433,7 +434,7 @@ fn result_of(
     }
     let outcome = match outcome {
         SettledOutcome::Applied(effect) => Outcome::Applied {
-            result: effect.result,
+            result: effect.into_inner().result,
         },
         SettledOutcome::NotApplied { error } => Outcome::Failed {
             error: answer.error.unwrap_or(error),

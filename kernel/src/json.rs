@@ -137,9 +137,18 @@ fn problem_of_number(number: &Number) -> Option<String> {
 
 /// Lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
+    hex_after("", bytes)
+}
+
+/// As [`hex`], behind a word that says of what it is.
+pub(crate) fn hex_after(word: &str, bytes: &[u8]) -> String {
     // By hand: formatting each byte is most of what a digest costs.
-    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
-    let mut text = String::with_capacity(bytes.len() * 2);
+    let digit = |nibble: u8| match nibble {
+        0..=9 => char::from(b'0' + nibble),
+        _ => char::from(b'a' - 10 + nibble),
+    };
+    let mut text = String::with_capacity(word.len() + bytes.len() * 2);
+    text.push_str(word);
     for byte in bytes {
         text.push(digit(byte >> 4));
         text.push(digit(byte & 0xf));

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 
-use crate::action::PlannedAction;
 use crate::clock::IdKind;
-use crate::connector::EffectClass;
 use crate::durable::{
     Claim, ClaimAnswer, DurableExec, SettleAnswer, SettledOutcome, Settlement, StoreError, Ticket,
 };
@@ -43,11 +41,6 @@ pub(crate) struct Kernel {
 impl Kernel {
     pub(crate) fn is_at_work(&self) -> bool {
         Arc::strong_count(&self.at_work) > 1
-    }
-
-    pub(crate) fn is_read(&self, action: &PlannedAction) -> bool {
-        let tool = self.seams.connectors.tool(&action.connector, &action.tool);
-        tool.is_some_and(|tool| tool.contract.effect == EffectClass::Read)
     }
 
     pub(crate) async fn redaction_key(&self, tenant: &TenantId) -> Result<RedactionKey, ExecError> {

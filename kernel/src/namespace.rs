@@ -4,18 +4,17 @@
 //! tenant, so this is the one place where the two part.
 
 use crate::action::PlannedAction;
-use crate::connector::ToolMode;
+use crate::connector::{Tool, ToolMode};
 use crate::error::ExecError;
 use crate::json::JsonError;
-use crate::setup::{RunContext, Seams};
+use crate::setup::RunContext;
 
 /// The context that the action really runs in. Trust is still asked about the live tenant.
 pub(crate) fn of(
-    seams: &Seams,
+    tool: Option<&Tool>,
     context: &RunContext,
     action: &PlannedAction,
 ) -> Result<RunContext, ExecError> {
-    let tool = seams.connectors.tool(&action.connector, &action.tool);
     let is_stub = tool.is_some_and(|tool| tool.contract.mode == ToolMode::Stub);
     let refuse = |problem: String| {
         ExecError::from(JsonError {

@@ -25,7 +25,7 @@ use crate::shared::Shared;
 use crate::trust::{Limit, OnAlert, Ruling, TrustDecision, TrustPolicy, TrustQuestion};
 use crate::work::{Rows, Statement, Work};
 
-/// A proposal before any gate: looked up, with its secrets found.
+/// A proposal before any gate: with its tool, if there is one, and its secrets found.
 #[derive(Debug)]
 pub(crate) struct Proposed {
     pub(crate) run: Arc<RunContext>,
@@ -45,9 +45,9 @@ impl Proposed {
         seams: &Seams,
         run: Arc<RunContext>,
         action: PlannedAction,
+        tool: Option<Tool>,
         key: &RedactionKey,
     ) -> Box<Self> {
-        let tool = seams.connectors.tool(&action.connector, &action.tool);
         let marked = tool
             .as_ref()
             .map_or(&[][..], |tool| &tool.contract.secret_args);
@@ -72,9 +72,7 @@ impl Proposed {
     }
 
     pub(crate) fn is_read(&self) -> bool {
-        self.tool
-            .as_ref()
-            .is_some_and(|tool| tool.contract.effect == EffectClass::Read)
+        self.tool.as_ref().is_some_and(Tool::is_read)
     }
 
     /// Whether the store brings its effect about. A stub answers in its place, as for any other.
@@ -127,7 +125,7 @@ impl Proposed {
             Err(_panic) => unknown("the connector panicked"),
         };
         match outcome {
-            InvokeOutcome::Applied(effect) => SettledOutcome::Applied(self.scrub(effect)),
+            InvokeOutcome::Applied(effect) => SettledOutcome::Applied(self.scrub(effect).into()),
             InvokeOutcome::NotApplied(error) => SettledOutcome::NotApplied {
                 error: self.redaction.scrub_text(error.message),
             },
@@ -243,7 +241,7 @@ impl Proposed {
             index_hash: shown.index_hash.clone(),
             decision: ruling.decision,
             rule: ruling.rule,
-            policy: ruling.policy.map(Shared::from),
+            policy: ruling.policy,
             note: ruling.because,
             approver: None,
             limits: ruling
@@ -280,7 +278,7 @@ impl Case {
             TrustDecision::Allow | TrustDecision::Block => OnAlert::Notify,
         };
         let proposal = Shared::from(proposed.proposal(ruling));
-        let fingerprint = Fingerprint(digest_of(&life::Said::by(&proposal))?);
+        let fingerprint = Fingerprint(digest_of(&life::Said::by(&proposal))?.into());
         Ok(Self {
             proposed,
             proposal,

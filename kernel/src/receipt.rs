@@ -73,7 +73,7 @@ impl ReceiptOutcome {
 #[serde(deny_unknown_fields)]
 pub struct ReceiptAction {
     /// The arguments; secret ones as keyed hashes.
-    pub args: Map<String, Value>,
+    pub args: Shared<Map<String, Value>>,
     /// The connector named.
     pub connector: ConnectorName,
     /// The tool named.

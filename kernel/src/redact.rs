@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use sha2::Sha256;
 
 use crate::json;
+use crate::shared::Shared;
 
 /// Words that make an argument secret when they stand anywhere in its name.
 const SECRET_ANYWHERE: &[&str] = &[
@@ -59,7 +60,7 @@ impl RedactionKey {
         match Hmac::<Sha256>::new_from_slice(&self.0) {
             Ok(mut mac) => {
                 mac.update(text.as_bytes());
-                format!("hmac-sha256:{}", json::hex(&mac.finalize().into_bytes()))
+                json::hex_after("hmac-sha256:", &mac.finalize().into_bytes())
             }
             // HMAC takes keys of any length; were that ever to change, show nothing at all.
             Err(_) => "hmac-sha256:unavailable".to_owned(),
@@ -76,7 +77,7 @@ impl fmt::Debug for RedactionKey {
 /// One action's arguments as they may be shown, and what must be taken out of every answer.
 #[derive(Clone)]
 pub(crate) struct Redaction {
-    shown: Map<String, Value>,
+    shown: Shared<Map<String, Value>>,
     hidden: Vec<(String, String)>,
 }
 
@@ -90,13 +91,26 @@ impl fmt::Debug for Redaction {
 
 impl Redaction {
     /// Finds the secrets of `args`: the marked ones, and those whose names give them away.
-    pub(crate) fn of(args: &Map<String, Value>, marked: &[String], key: &RedactionKey) -> Self {
+    pub(crate) fn of(
+        args: &Shared<Map<String, Value>>,
+        marked: &[String],
+        key: &RedactionKey,
+    ) -> Self {
+        if !holds_secret(args, "", marked) {
+            return Self {
+                shown: args.clone(),
+                hidden: Vec::new(),
+            };
+        }
         let mut hidden = Vec::new();
         let shown = redact_object(args, "", marked, key, &mut hidden);
         // Longest first, so that no secret is left in halves by a shorter one inside it.
         hidden.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.cmp(b)));
         hidden.dedup();
-        let mut redaction = Self { shown, hidden };
+        let mut redaction = Self {
+            shown: shown.into(),
+            hidden,
+        };
         redaction.hide_repetitions(args);
         redaction
     }
@@ -104,11 +118,8 @@ impl Redaction {
     /// Takes the secrets out of the other arguments too: a token that is repeated in a note is no
     /// less secret there.
     fn hide_repetitions(&mut self, args: &Map<String, Value>) {
-        if self.hidden.is_empty() {
-            return;
-        }
         let mut shown = std::mem::take(&mut self.shown);
-        for (name, value) in &mut shown {
+        for (name, value) in shown.iter_mut() {
             if let Some(said) = args.get(name) {
                 self.scrub_what_is_plain(value, said);
             }
@@ -137,7 +148,7 @@ impl Redaction {
     }
 
     /// The arguments as they may be shown.
-    pub(crate) fn shown(&self) -> &Map<String, Value> {
+    pub(crate) fn shown(&self) -> &Shared<Map<String, Value>> {
         &self.shown
     }
 
@@ -188,11 +199,7 @@ fn redact_object(
 ) -> Map<String, Value> {
     let mut shown = Map::new();
     for (name, value) in object {
-        let here = match (marked.is_empty(), path.is_empty()) {
-            (true, _) => String::new(), // Nothing is looked up by its path.
-            (false, true) => name.clone(),
-            (false, false) => format!("{path}.{name}"),
-        };
+        let here = path_of(path, name, marked);
         let value = if marked.contains(&here) || is_secret_name(name) {
             let hash = key.hash(value);
             remember(value, &hash, hidden);
@@ -203,6 +210,32 @@ fn redact_object(
         shown.insert(name.clone(), value);
     }
     shown
+}
+
+fn path_of(path: &str, name: &str, marked: &[String]) -> String {
+    match (marked.is_empty(), path.is_empty()) {
+        (true, _) => String::new(), // Nothing is looked up by its path.
+        (false, true) => name.to_owned(),
+        (false, false) => format!("{path}.{name}"),
+    }
+}
+
+/// Whether anything is to be hidden. Nearly always nothing is, and then nothing is copied.
+fn holds_secret(object: &Map<String, Value>, path: &str, marked: &[String]) -> bool {
+    object.iter().any(|(name, value)| {
+        let here = path_of(path, name, marked);
+        marked.contains(&here) || is_secret_name(name) || is_secret_inside(value, &here, marked)
+    })
+}
+
+fn is_secret_inside(value: &Value, path: &str, marked: &[String]) -> bool {
+    match value {
+        Value::Object(object) => holds_secret(object, path, marked),
+        Value::Array(items) => items
+            .iter()
+            .any(|item| is_secret_inside(item, path, marked)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
 }
 
 fn redact_value(
@@ -297,7 +330,7 @@ mod tests {
 
     fn redaction(args: &Value, marked: &[&str]) -> Redaction {
         let marked: Vec<String> = marked.iter().map(|m| (*m).to_owned()).collect();
-        let args = args.as_object().expect("object").clone();
+        let args = args.as_object().expect("object").clone().into();
         Redaction::of(&args, &marked, &RedactionKey::new([7; 32]))
     }
 
@@ -372,7 +405,7 @@ mod tests {
             "note": format!("log in with {hash}"),
             "deep": [{"again": hash, "count": 3}],
         });
-        assert_eq!(Value::Object(secrets.shown().clone()), expected);
+        assert_eq!(Value::Object((**secrets.shown()).clone()), expected);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::action::{
     ActionResult, Disposition, ExecutionPlan, Original, Outcome, PlannedAction, Reason, Refusal,
 };
-use crate::connector::Effect;
+use crate::connector::{Effect, Tool};
 use crate::durable::{Claim, ClaimAnswer, OnDoubt, SessionId, SettledOutcome, Settlement};
 use crate::error::ExecError;
 use crate::key::{EntityKey, TenantId};
@@ -18,6 +18,7 @@ use crate::life::{self, ClaimStep, EntityRecord, KeyRecord, NoteName, Through, T
 use crate::namespace;
 use crate::proposed::{Case, Proposed};
 use crate::setup::{RunContext, Seams};
+use crate::shared::Shared;
 use crate::trust::TrustDecision;
 
 /// Stands for the receipt of what an earlier action of the same plan would have done.
@@ -61,7 +62,8 @@ pub async fn forecast(
     let mut rehearsals: BTreeMap<TenantId, Rehearsal<'_>> = BTreeMap::new();
     let mut forecasts = Vec::with_capacity(plan.actions.len());
     for action in &plan.actions {
-        let run = namespace::of(seams, run, action)?;
+        let tool = seams.connectors.tool(&action.connector, &action.tool);
+        let run = namespace::of(tool.as_ref(), run, action)?;
         let rehearsal = rehearsals
             .entry(run.tenant.clone())
             .or_insert_with(|| Rehearsal {
@@ -71,7 +73,7 @@ pub async fn forecast(
                 entities: BTreeMap::new(),
                 notes: BTreeMap::new(),
             });
-        forecasts.push(rehearsal.action(action).await?);
+        forecasts.push(rehearsal.action(action, tool).await?);
     }
     Ok(forecasts)
 }
@@ -86,10 +88,14 @@ struct Rehearsal<'a> {
 }
 
 impl Rehearsal<'_> {
-    async fn action(&mut self, action: &PlannedAction) -> Result<Forecast, ExecError> {
+    async fn action(
+        &mut self,
+        action: &PlannedAction,
+        tool: Option<Tool>,
+    ) -> Result<Forecast, ExecError> {
         let key = self.seams.durable.redaction_key(&self.run.tenant).await?;
         let run = Arc::clone(&self.run);
-        let proposed = Proposed::new(self.seams, run, action.clone(), &key);
+        let proposed = Proposed::new(self.seams, run, action.clone(), tool, &key);
         if proposed.is_read() {
             let refusal = proposed.invalid_args().map(Outcome::Refused);
             return Ok(flat(proposed.shown, TrustDecision::Allow, None, refusal));
@@ -178,10 +184,10 @@ impl Rehearsal<'_> {
             session: key.session,
             mark: key.mark(),
             proposal: key.proposal.clone(),
-            outcome: SettledOutcome::Applied(Effect {
+            outcome: SettledOutcome::Applied(Shared::from(Effect {
                 result: serde_json::Value::Null,
                 effect_id: None,
-            }),
+            })),
             result_digest: String::new(),
             at: self.seams.clock.now(),
         };

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A value whose copies are one until one of them is changed: reads like `T`, copies like a
 /// pointer. One proposal travels in a claim, a key's record, a settlement and a receipt.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Shared<T>(Arc<T>);
 
 impl<T: Clone> Shared<T> {

@@ -9,6 +9,7 @@ use crate::action::PlannedAction;
 use crate::envelope::EventEnvelope;
 use crate::key::{OperatorName, TenantId};
 use crate::life::LIMIT_MAX;
+use crate::shared::Shared;
 
 /// What a policy can say. `DEDUP` is not here: only the executor says that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -43,7 +44,7 @@ pub struct Ruling {
     /// The rule that decided; `None` when nothing matched and the default closed the gate.
     pub rule: Option<String>,
     /// The policy the rule stands in.
-    pub policy: Option<PolicyRef>,
+    pub policy: Option<Shared<PolicyRef>>,
     /// What the rule saw, in words, for the receipt; never an argument's value.
     pub because: Option<String>,
     /// The limits of every rule that matched, to be checked and counted with the claim.
@@ -68,7 +69,7 @@ pub struct Limit {
     /// The rule that sets it, for the receipt of what it stops.
     pub rule: String,
     /// The policy that rule stands in.
-    pub policy: PolicyRef,
+    pub policy: Shared<PolicyRef>,
     /// Which effects are counted together: the same text for all of them, and for no other, in
     /// every process; a tenant's own.
     pub scope: String,

@@ -90,7 +90,7 @@ impl Performance {
     pub fn settlement(&self, ran: Result<Rows, String>) -> Settlement {
         match self.work.outcome(ran) {
             InvokeOutcome::Applied(effect) => match json::digest(&effect.result) {
-                Ok(digest) => self.settled(SettledOutcome::Applied(effect), digest),
+                Ok(digest) => self.settled(SettledOutcome::Applied(effect.into()), digest),
                 Err(error) => self.not_run(format!(
                     "its answer cannot be kept, so it was undone: {error}"
                 )),

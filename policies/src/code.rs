@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use operators_kernel::{ConnectorName, OnAlert, OperatorName, PolicyRef, TrustDecision, json};
+use operators_kernel::{
+    ConnectorName, OnAlert, OperatorName, PolicyRef, Shared, TrustDecision, json,
+};
 use serde_json::{Value, json};
 
 use crate::error::{PolicyError, label_problem, shown};
@@ -144,11 +146,11 @@ impl Policy {
             Err(error) => return refuse(error.to_string(), "write it otherwise"),
         };
         let head = Head {
-            reference: PolicyRef {
+            reference: Shared::from(PolicyRef {
                 name: name.to_owned(),
                 version,
                 digest,
-            },
+            }),
             file: "code".into(),
             name_place: (1, 1),
             applies_to: None,

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use operators_kernel::{PolicyRef, Ruling, TrustDecision, TrustQuestion};
+use operators_kernel::{PolicyRef, Ruling, Shared, TrustDecision, TrustQuestion};
 
 use crate::expression::Steps;
 use crate::magnitude::Magnitude;
@@ -32,7 +32,7 @@ pub struct Explanation<'a> {
 #[derive(Debug, Clone)]
 pub struct Finding<'a> {
     /// The policy it stands in.
-    pub policy: &'a PolicyRef,
+    pub policy: &'a Shared<PolicyRef>,
     /// The rule.
     pub rule: &'a Rule,
     /// Each as far as it was asked.
@@ -72,7 +72,7 @@ pub enum Check<'a> {
 
 impl<'a> Finding<'a> {
     pub(crate) fn new(
-        policy: &'a PolicyRef,
+        policy: &'a Shared<PolicyRef>,
         rule: &'a Rule,
         question: &TrustQuestion<'_>,
         steps: &Steps,
@@ -134,15 +134,19 @@ impl<'a> Finding<'a> {
 
     /// A ruling that cites this rule; `because` tells the constraints that failed, or else all.
     pub(crate) fn ruling(&self, decision: TrustDecision) -> Ruling {
-        let words: Vec<String> = self
-            .checks()
-            .filter(|check| self.holds || !check.holds())
-            .map(|check| check.to_string())
-            .collect();
+        let mut because = String::new();
+        for check in self.checks() {
+            if self.holds || !check.holds() {
+                if !because.is_empty() {
+                    because.push_str(", ");
+                }
+                because.push_str(&check.to_string());
+            }
+        }
         Ruling {
             rule: Some(self.rule.name.clone()),
             policy: Some(self.policy.clone()),
-            because: (!words.is_empty()).then(|| words.join(", ")),
+            because: (!because.is_empty()).then_some(because),
             ..Ruling::of(decision)
         }
     }

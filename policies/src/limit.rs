@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use operators_kernel::life::LIMIT_MAX;
-use operators_kernel::{Limit, OperatorName, PolicyRef, TrustQuestion};
+use operators_kernel::{Limit, OperatorName, PolicyRef, Shared, TrustQuestion};
 use serde_json::{Value, json};
 
 /// The shortest and the longest window: below, a busy machine's clock decides; above, nobody will
@@ -85,7 +85,7 @@ impl RuleLimit {
     /// rule, not by version, so that counting on does not depend on an edit elsewhere in the file.
     pub(crate) fn for_question(
         self,
-        policy: &PolicyRef,
+        policy: &Shared<PolicyRef>,
         rule: &str,
         question: &TrustQuestion<'_>,
     ) -> Limit {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use operators_kernel::{ConnectorName, OnAlert, OperatorName, PolicyRef, TrustDecision};
+use operators_kernel::{ConnectorName, OnAlert, OperatorName, PolicyRef, Shared, TrustDecision};
 
 use crate::limit::RuleLimit;
 use crate::magnitude::Magnitude;
@@ -24,7 +24,7 @@ pub struct Policy {
 /// What all rules of a policy share.
 #[derive(Debug)]
 pub(crate) struct Head {
-    pub(crate) reference: PolicyRef,
+    pub(crate) reference: Shared<PolicyRef>,
     pub(crate) file: PathBuf,
     /// Where the name stands, for the case that another policy has it too.
     pub(crate) name_place: (usize, usize),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use operators_kernel::json::hex;
 use operators_kernel::life::LIMIT_MAX;
-use operators_kernel::{ConnectorName, OnAlert, OperatorName, PolicyRef, TrustDecision};
+use operators_kernel::{ConnectorName, OnAlert, OperatorName, PolicyRef, Shared, TrustDecision};
 use serde::Deserialize;
 use serde_json::Value as Json;
 use sha2::{Digest as _, Sha256};
@@ -185,11 +185,11 @@ impl<'a> Source<'a> {
         }
         let head = Head {
             name_place: self.lines.place(raw.policy.span().start),
-            reference: PolicyRef {
+            reference: Shared::from(PolicyRef {
                 name: raw.policy.get_ref().clone(),
                 version: version.unwrap_or_default(),
                 digest: digest(self.text.as_bytes()),
-            },
+            }),
             file: self.file.to_owned(),
             applies_to,
         };

@@ -116,7 +116,7 @@ impl RuleSet {
         let mut rank = 0;
         for (operator, Policy { head, mut rules }) in all {
             rules.sort_by(|left, right| left.name.cmp(&right.name));
-            set.policies.push(head.reference.clone());
+            set.policies.push((*head.reference).clone());
             let layer = match operator {
                 None => &mut set.project,
                 Some(operator) => set.own.entry(operator).or_default(),

@@ -5,12 +5,13 @@
 
 mod log;
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::borrow::Borrow;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use hashbrown::{HashMap, HashSet};
 use operators_kernel::life::{KeyRecord, NoteKind, NoteName, Phase};
 use operators_kernel::log::Log;
 use operators_kernel::{
@@ -24,11 +25,15 @@ use tokio::sync::Notify;
 use crate::book::{self, Asker, Book, BookError};
 use crate::page::{Page, SessionRecord, Want};
 
+/// How often the records are tried for before another task is let run: about as long as somebody is
+/// at them. A thread that sleeps for them costs ten times what it waits for.
+const TRIES_MAX: u32 = 64;
+
 /// Keys, turns and receipts in memory.
 #[derive(Debug)]
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
-    // A std lock: held for map look-ups, never over an await.
+    // A std lock: held for map look-ups, never over an await, and never waited for by a thread.
     records: Mutex<Records>,
     /// Rung whenever a turn may have come.
     turns: Notify,
@@ -39,12 +44,36 @@ struct Records {
     page: Page,
     // Shared: a growing list of them moves pointers, not receipts.
     receipts: HashMap<TenantId, Vec<Arc<LedgerEntry>>>,
-    receipts_by_id: HashMap<String, Arc<LedgerEntry>>,
+    receipts_by_id: HashSet<ById>,
     logs: HashMap<TenantId, log::Appended>,
     redaction_keys: HashMap<TenantId, RedactionKey>,
     sessions_opened: u64,
     receipts_written: u64,
 }
+
+/// A receipt that is found by its id.
+#[derive(Debug)]
+struct ById(Arc<LedgerEntry>);
+
+impl Borrow<str> for ById {
+    fn borrow(&self) -> &str {
+        &self.0.receipt.receipt_id
+    }
+}
+
+impl Hash for ById {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.receipt.receipt_id.hash(state);
+    }
+}
+
+impl PartialEq for ById {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.receipt.receipt_id == other.0.receipt.receipt_id
+    }
+}
+
+impl Eq for ById {}
 
 impl MemoryStore {
     /// An empty store whose time is `clock`'s.
@@ -52,7 +81,7 @@ impl MemoryStore {
         let records = Records {
             page: Page::whole(),
             receipts: HashMap::new(),
-            receipts_by_id: HashMap::new(),
+            receipts_by_id: HashSet::new(),
             logs: HashMap::new(),
             redaction_keys: HashMap::new(),
             sessions_opened: 0,
@@ -66,20 +95,20 @@ impl MemoryStore {
     }
 
     /// Lets `work` decide on the page, then keeps the receipts it wrote.
-    fn with<T>(
+    async fn with<T>(
         &self,
         work: impl FnOnce(&mut Page) -> Result<T, BookError<Want>>,
     ) -> Result<T, StoreError> {
-        self.with_receipts_of(&[], work)
+        self.with_receipts_of(&[], work).await
     }
 
     /// As `with`, the receipts of claims that were asked before at hand.
-    fn with_receipts_of<T>(
+    async fn with_receipts_of<T>(
         &self,
         claims: &[Claim],
         work: impl FnOnce(&mut Page) -> Result<T, BookError<Want>>,
     ) -> Result<T, StoreError> {
-        let mut records = self.lock();
+        let mut records = self.lock().await;
         let records = &mut *records;
         records.load_receipts_of(claims);
         let micros = i64::try_from(self.clock.monotonic().as_micros()).unwrap_or(i64::MAX);
@@ -109,8 +138,18 @@ impl MemoryStore {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Records> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The records, when nobody else is at them.
+    async fn lock(&self) -> MutexGuard<'_, Records> {
+        loop {
+            for _ in 0..TRIES_MAX {
+                match self.records.try_lock() {
+                    Ok(records) => return records,
+                    Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                    Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+                }
+            }
+            tokio::task::yield_now().await;
+        }
     }
 }
 
@@ -118,25 +157,25 @@ impl Records {
     fn load_receipts_of(&mut self, claims: &[Claim]) {
         for claim in claims.iter().filter(|claim| claim.asked_before) {
             let receipt_id = &claim.proposal.receipt_id;
-            let found = self.receipts_by_id.get(receipt_id);
-            let receipt = found.map(|entry| entry.receipt.clone());
+            let found = self.receipts_by_id.get(receipt_id.as_str());
+            let receipt = found.map(|entry| entry.0.receipt.clone());
             self.page.load_receipt(receipt_id.clone(), receipt);
         }
     }
 
     fn keep_changes(&mut self) {
-        let changes = std::mem::take(&mut self.page.changes);
-        for receipt in changes.receipts {
-            let Entry::Vacant(place) = self.receipts_by_id.entry(receipt.receipt_id.clone()) else {
+        for receipt in self.page.changes.receipts.drain(..) {
+            if self.receipts_by_id.contains(receipt.receipt_id.as_str()) {
                 continue;
-            };
+            }
             self.receipts_written += 1;
-            let trail = self.receipts.entry(receipt.tenant_id.clone()).or_default();
             let entry = Arc::new(LedgerEntry {
                 sequence: self.receipts_written,
                 receipt,
             });
-            trail.push(Arc::clone(place.insert(entry)));
+            self.receipts_by_id.insert(ById(Arc::clone(&entry)));
+            let trail = self.receipts.entry_ref(&entry.receipt.tenant_id);
+            trail.or_default().push(entry);
         }
     }
 }
@@ -145,7 +184,7 @@ impl Records {
 impl DurableExec for MemoryStore {
     async fn open_session(&self, _node: &str, lease: Duration) -> Result<SessionId, StoreError> {
         let session = {
-            let mut records = self.lock();
+            let mut records = self.lock().await;
             records.sessions_opened += 1;
             SessionId(records.sessions_opened)
         };
@@ -159,14 +198,15 @@ impl DurableExec for MemoryStore {
             page.add_session(session, record);
             Ok(session)
         })
+        .await
     }
 
     async fn heartbeat(&self, session: SessionId) -> Result<Beat, StoreError> {
-        self.with(|page| book::heartbeat(page, session))
+        self.with(|page| book::heartbeat(page, session)).await
     }
 
     async fn close_session(&self, session: SessionId) -> Result<(), StoreError> {
-        let closed = self.with(|page| book::declare_dead(page, session));
+        let closed = self.with(|page| book::declare_dead(page, session)).await;
         self.turns.notify_waiters();
         closed
     }
@@ -182,6 +222,7 @@ impl DurableExec for MemoryStore {
                 .map(|claim| book::claim(page, tenant, claim))
                 .collect()
         })
+        .await
     }
 
     async fn settle(
@@ -189,12 +230,14 @@ impl DurableExec for MemoryStore {
         tenant: &TenantId,
         settlements: Vec<Settlement>,
     ) -> Result<Vec<SettleAnswer>, StoreError> {
-        let answers = self.with(|page| {
-            settlements
-                .iter()
-                .map(|settlement| book::settle(page, tenant, settlement))
-                .collect()
-        });
+        let answers = self
+            .with(|page| {
+                settlements
+                    .iter()
+                    .map(|settlement| book::settle(page, tenant, settlement))
+                    .collect()
+            })
+            .await;
         self.turns.notify_waiters();
         answers
     }
@@ -206,6 +249,7 @@ impl DurableExec for MemoryStore {
             }
             Ok(())
         })
+        .await
     }
 
     async fn pass(
@@ -221,7 +265,9 @@ impl DurableExec for MemoryStore {
             name: asker,
             place: ticket,
         };
-        let passed = self.with(|page| book::pass(page, tenant, entity, asker));
+        let passed = self
+            .with(|page| book::pass(page, tenant, entity, asker))
+            .await;
         self.turns.notify_waiters();
         passed
     }
@@ -239,7 +285,9 @@ impl DurableExec for MemoryStore {
         entity: &EntityKey,
         ticket: Ticket,
     ) -> Result<(), StoreError> {
-        let left = self.with(|page| Ok(page.remove_waiter(tenant, entity, ticket)?));
+        let left = self
+            .with(|page| Ok(page.remove_waiter(tenant, entity, ticket)?))
+            .await;
         self.turns.notify_waiters();
         left
     }
@@ -250,10 +298,11 @@ impl DurableExec for MemoryStore {
         resolution: Resolution,
     ) -> Result<ResolveAnswer, StoreError> {
         self.with(|page| book::resolve(page, tenant, &resolution))
+            .await
     }
 
     async fn forget(&self, tenant: &TenantId, forget: Forget) -> Result<ForgetAnswer, StoreError> {
-        self.with(|page| book::forget(page, tenant, &forget))
+        self.with(|page| book::forget(page, tenant, &forget)).await
     }
 
     async fn direct(
@@ -262,6 +311,7 @@ impl DurableExec for MemoryStore {
         directive: Directive,
     ) -> Result<DirectiveAnswer, StoreError> {
         self.with(|page| book::direct(page, tenant, &directive))
+            .await
     }
 
     async fn redaction_key(&self, tenant: &TenantId) -> Result<RedactionKey, StoreError> {
@@ -269,7 +319,7 @@ impl DurableExec for MemoryStore {
             store: self.describe(),
             problem,
         })?;
-        let mut records = self.lock();
+        let mut records = self.lock().await;
         Ok(records
             .redaction_keys
             .entry(tenant.clone())
@@ -297,6 +347,7 @@ impl Ledger for MemoryStore {
                 now: page.now,
             })
         })
+        .await
     }
 
     async fn key(
@@ -305,6 +356,7 @@ impl Ledger for MemoryStore {
         key: &IdempotencyKey,
     ) -> Result<Option<KeyRecord>, StoreError> {
         self.with(|page| Ok(page.key(tenant, key)?.map(Arc::unwrap_or_clone)))
+            .await
     }
 
     async fn doubts(&self, tenant: &TenantId) -> Result<(Vec<KeyRecord>, StoreTime), StoreError> {
@@ -321,6 +373,7 @@ impl Ledger for MemoryStore {
             });
             Ok((found, page.now))
         })
+        .await
     }
 
     async fn receipts(
@@ -331,7 +384,7 @@ impl Ledger for MemoryStore {
         limit: usize,
     ) -> Result<Vec<LedgerEntry>, StoreError> {
         let limit = limit.min(PAGE_MAX);
-        let records = self.lock();
+        let records = self.lock().await;
         let Some(trail) = records.receipts.get(tenant) else {
             return Ok(Vec::new());
         };
@@ -355,7 +408,7 @@ impl Ledger for MemoryStore {
     }
 
     async fn note(&self, tenant: &TenantId, name: &NoteName) -> Result<Option<String>, StoreError> {
-        self.with(|page| Ok(page.note(tenant, name)?))
+        self.with(|page| Ok(page.note(tenant, name)?)).await
     }
 
     async fn notes(
@@ -372,6 +425,7 @@ impl Ledger for MemoryStore {
             found.sort();
             Ok(found)
         })
+        .await
     }
 
     fn log(&self) -> &dyn Log {

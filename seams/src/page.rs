@@ -5,11 +5,12 @@
 //! what changed. Asked for a record it does not hold, a partial page says which, so that the store
 //! can load it and let `book` decide again; nothing is ever guessed.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hashbrown::hash_map::Entry;
+use hashbrown::{Equivalent, HashMap};
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName, Phase};
 use operators_kernel::{
     EntityKey, IdempotencyKey, Receipt, SessionId, StoreTime, TenantId, Ticket, Timestamp,
@@ -21,6 +22,16 @@ use crate::book::{Book, Change, Waiter};
 pub(crate) type KeyName = (TenantId, IdempotencyKey);
 /// An entity of a tenant.
 pub(crate) type EntityName = (TenantId, EntityKey);
+
+/// A name of a tenant's that is only looked up, so that it need not be copied. Hashes as the pair.
+#[derive(Hash)]
+struct Of<'a, N>(&'a TenantId, &'a N);
+
+impl<N: PartialEq> Equivalent<(TenantId, N)> for Of<'_, N> {
+    fn equivalent(&self, name: &(TenantId, N)) -> bool {
+        *self.0 == name.0 && *self.1 == name.1
+    }
+}
 
 /// Everybody who waits for one entity, in their order.
 pub(crate) type Queue = BTreeMap<Ticket, Waiter>;
@@ -68,7 +79,8 @@ enum Extent {
     Part,
 }
 
-/// What a decision changed, for the store to write.
+/// What a decision changed, for the store to write; a page that holds everything notes receipts
+/// alone, for there is nothing else to write.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     /// Keys, with how much of each.
@@ -172,10 +184,10 @@ impl Page {
         self.receipts.clear();
     }
 
-    fn missing<T>(&self, want: Want, absent: T) -> Result<T, Want> {
+    fn missing<T>(&self, want: impl FnOnce() -> Want, absent: T) -> Result<T, Want> {
         match self.extent {
             Extent::Whole => Ok(absent),
-            Extent::Part => Err(want),
+            Extent::Part => Err(want()),
         }
     }
 
@@ -183,7 +195,7 @@ impl Page {
         match self.sessions.get(&session) {
             Some(record) => Ok(Some(*record)),
             None if self.knows_all_sessions => Ok(None),
-            None => self.missing(Want::Session(session), None),
+            None => self.missing(|| Want::Session(session), None),
         }
     }
 }
@@ -250,6 +262,10 @@ impl Page {
     }
 }
 
+fn queue_of(tenant: &TenantId, entity: &EntityKey) -> impl FnOnce() -> Want {
+    || Want::Queue((tenant.clone(), entity.clone()))
+}
+
 impl Book for Page {
     type Error = Want;
 
@@ -266,26 +282,27 @@ impl Book for Page {
         tenant: &TenantId,
         key: &IdempotencyKey,
     ) -> Result<Option<Arc<KeyRecord>>, Want> {
-        let name = (tenant.clone(), key.clone());
-        match self.keys.get(&name) {
+        match self.keys.get(&Of(tenant, key)) {
             Some(record) => Ok(record.clone()),
-            None => self.missing(Want::Key(name), None),
+            None => self.missing(|| Want::Key((tenant.clone(), key.clone())), None),
         }
     }
 
     fn put_key(&mut self, record: KeyRecord, change: Change) -> Result<(), Want> {
         let proposal = &record.proposal;
         let name = (proposal.tenant_id.clone(), proposal.idempotency_key.clone());
-        self.changes.keys.push((name.clone(), change));
+        if self.extent == Extent::Part {
+            self.changes.keys.push((name.clone(), change));
+        }
         self.keys.insert(name, Some(Arc::new(record)));
         Ok(())
     }
 
     fn entity(&mut self, tenant: &TenantId, entity: &EntityKey) -> Result<EntityRecord, Want> {
-        let name = (tenant.clone(), entity.clone());
-        match self.entities.get(&name) {
+        let want = || Want::Entity((tenant.clone(), entity.clone()));
+        match self.entities.get(&Of(tenant, entity)) {
             Some(record) => Ok(record.clone()),
-            None => self.missing(Want::Entity(name), EntityRecord::default()),
+            None => self.missing(want, EntityRecord::default()),
         }
     }
 
@@ -296,7 +313,9 @@ impl Book for Page {
         record: &EntityRecord,
     ) -> Result<(), Want> {
         let name = (tenant.clone(), entity.clone());
-        self.changes.entities.push(name.clone());
+        if self.extent == Extent::Part {
+            self.changes.entities.push(name.clone());
+        }
         self.entities.insert(name, record.clone());
         Ok(())
     }
@@ -317,9 +336,9 @@ impl Book for Page {
         if self.extent == Extent::Whole && self.notes.is_empty() {
             return Ok(None);
         }
-        match self.notes.get(&(tenant.clone(), name.clone())) {
+        match self.notes.get(&Of(tenant, name)) {
             Some(body) => Ok(body.clone()),
-            None => self.missing(Want::Note(name.clone()), None),
+            None => self.missing(|| Want::Note(name.clone()), None),
         }
     }
 
@@ -342,12 +361,11 @@ impl Book for Page {
         if self.extent == Extent::Whole && self.queues.is_empty() {
             return Ok(None);
         }
-        let name = (tenant.clone(), entity.clone());
-        match self.queues.get(&name) {
+        match self.queues.get(&Of(tenant, entity)) {
             Some(queue) => Ok(queue
                 .first_key_value()
                 .map(|(ticket, waiter)| (*ticket, waiter.clone()))),
-            None => self.missing(Want::Queue(name), None),
+            None => self.missing(queue_of(tenant, entity), None),
         }
     }
 
@@ -376,9 +394,8 @@ impl Book for Page {
         entity: &EntityKey,
         asker: &str,
     ) -> Result<Option<Ticket>, Want> {
-        let name = (tenant.clone(), entity.clone());
-        let Some(queue) = self.queues.get(&name) else {
-            return self.missing(Want::Queue(name), None);
+        let Some(queue) = self.queues.get(&Of(tenant, entity)) else {
+            return self.missing(queue_of(tenant, entity), None);
         };
         let mut places = queue.iter();
         let place = places.find(|(_, waiter)| waiter.asker == asker);
@@ -391,10 +408,9 @@ impl Book for Page {
         entity: &EntityKey,
         ticket: Ticket,
     ) -> Result<bool, Want> {
-        let name = (tenant.clone(), entity.clone());
-        match self.queues.get(&name) {
+        match self.queues.get(&Of(tenant, entity)) {
             Some(queue) => Ok(queue.contains_key(&ticket)),
-            None => self.missing(Want::Queue(name), false),
+            None => self.missing(queue_of(tenant, entity), false),
         }
     }
 
@@ -470,6 +486,6 @@ impl Book for Page {
             .cloned()
             .collect();
         found.sort_by(|a, b| a.proposal.receipt_id.cmp(&b.proposal.receipt_id));
-        self.missing(Want::Intents(session), found)
+        self.missing(|| Want::Intents(session), found)
     }
 }

@@ -289,7 +289,7 @@ async fn a_receipt_carries_the_context_of_its_run() {
         tenant(),
         "shopify",
         "order.created",
-        object(json!({})),
+        serde_json::Map::new(),
         Some("thread-1".to_owned()),
     );
     event.reseller_id = Some("reseller".to_owned());
@@ -312,7 +312,7 @@ async fn a_receipt_carries_the_context_of_its_run() {
         "original_receipt_id",
         "approver",
     ];
-    for (name, value) in &written {
+    for (name, value) in written.iter() {
         assert_eq!(
             value.is_null(),
             empty.contains(&name.as_str()),

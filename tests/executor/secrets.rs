@@ -43,7 +43,7 @@ struct Echo {
 }
 
 fn echo(call: &Call) -> String {
-    format!("you sent {}", Value::Object(call.args.clone()))
+    format!("you sent {}", Value::Object((*call.args).clone()))
 }
 
 fn effect(call: &Call) -> Effect {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use operators_kernel::life::LIMIT_MAX;
 use operators_kernel::{
     BLOCKED_BY_TRUST_POLICY, Disposition, Limit, OperatorName, PlannedAction, PolicyRef, Ruling,
-    TrustDecision, TrustPolicy, TrustQuestion,
+    Shared, TrustDecision, TrustPolicy, TrustQuestion,
 };
 use operators_policies::{LiveRules, Policy, Reach, RuleSet};
 use operators_tests::fakes::{Act, Panics, Says};
@@ -266,11 +266,11 @@ impl TrustPolicy for Unkept {
 async fn a_limit_that_no_store_counts_blocks() {
     let limit = Limit {
         rule: "r".to_owned(),
-        policy: PolicyRef {
+        policy: Shared::from(PolicyRef {
             name: "p".to_owned(),
             version: 1,
             digest: "sha256:0".to_owned(),
-        },
+        }),
         scope: "s".to_owned(),
         max: LIMIT_MAX + 1,
         window: std::time::Duration::from_hours(1),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use operators_kernel::{
     Clock, ConnectorName, DeterministicExecutor, DurableExec, EffectClass, EntityKey,
-    ExecutionPlan, IdempotencyKey, PlannedAction, RunContext, Seams, Settings, TenantId, Tool,
-    ToolContract, ToolName, TrustPolicy,
+    ExecutionPlan, IdempotencyKey, PlannedAction, RunContext, Seams, Settings, Shared, TenantId,
+    Tool, ToolContract, ToolName, TrustPolicy,
 };
 use serde_json::{Map, Value, json};
 
@@ -46,13 +46,10 @@ pub fn hold(entity_key: &str, idempotency_key: &str) -> PlannedAction {
 
 /// Any tool on `shop`.
 pub fn action(tool: &str, entity_key: &str, idempotency_key: &str, args: Value) -> PlannedAction {
-    let Value::Object(args) = args else {
-        panic!("args are an object")
-    };
     PlannedAction {
         connector: ConnectorName::parse("shop").expect("a valid connector"),
         tool: ToolName::parse(tool).expect("a valid tool"),
-        args,
+        args: object(args),
         value: None,
         entity_key: entity(entity_key),
         idempotency_key: key(idempotency_key),
@@ -173,9 +170,9 @@ impl World {
 }
 
 /// An object from a JSON literal.
-pub fn object(value: Value) -> Map<String, Value> {
+pub fn object(value: Value) -> Shared<Map<String, Value>> {
     match value {
-        Value::Object(object) => object,
+        Value::Object(object) => object.into(),
         other => panic!("not an object: {other}"),
     }
 }

@@ -120,7 +120,7 @@ pub fn call(tool: &str, trial: &Trial, deadline: Duration) -> Call {
         operator: None,
         connector: ConnectorName::parse("kit").expect("a name"),
         tool: ToolName::parse(tool).expect("a name"),
-        args: Map::from_iter([("order".to_owned(), Value::from("SO-1"))]),
+        args: Map::from_iter([("order".to_owned(), Value::from("SO-1"))]).into(),
         entity_key: EntityKey::parse("order:SO-1").expect("a key"),
         idempotency_key: IdempotencyKey::parse(&word).expect("a key"),
         downstream_key: format!("{tool}-{word}"),

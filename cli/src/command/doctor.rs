@@ -235,7 +235,7 @@ fn reaches_any(reach: &Reach, registry: &Registry) -> bool {
         reach.covers(&PlannedAction {
             connector: connector.clone(),
             tool: tool.clone(),
-            args: serde_json::Map::new(),
+            args: serde_json::Map::new().into(),
             value: None,
             entity_key,
             idempotency_key,

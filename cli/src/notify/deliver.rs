@@ -201,7 +201,7 @@ impl Channel {
             operator: None,
             connector: ConnectorName::parse("notify").map_err(|error| named(&error))?,
             tool: ToolName::parse(TOOL).map_err(|error| named(&error))?,
-            args: notice,
+            args: notice.into(),
             entity_key: EntityKey::parse(about.key.as_str()).map_err(|error| named(&error))?,
             idempotency_key: about.key.clone(),
             downstream_key: about.receipt_id.clone(),

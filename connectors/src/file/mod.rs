@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use operators_kernel::{
-    Call, Connector, ConnectorError, Effect, Health, InvokeOutcome, ProbeOutcome, TenantId,
+    Call, Connector, ConnectorError, Effect, Health, InvokeOutcome, ProbeOutcome, Shared, TenantId,
     ToolName,
 };
 
@@ -46,7 +46,7 @@ struct Line {
     idempotency_key: String,
     entity_key: String,
     tool: String,
-    args: Map<String, Value>,
+    args: Shared<Map<String, Value>>,
 }
 
 impl FileConnector {

@@ -90,9 +90,9 @@ impl Body {
             Self::Nothing => return Ok(None),
             // The common case, without a copy of the arguments.
             Self::Args(BodyEncoding::Json) => return json(&call.args).map(Some),
-            Self::Args(encoding) => (Value::Object(call.args.clone()), encoding),
+            Self::Args(encoding) => (Value::Object((*call.args).clone()), encoding),
             Self::Rest(elsewhere, encoding) => {
-                let mut args = call.args.clone();
+                let mut args = (*call.args).clone();
                 args.retain(|name, _| !elsewhere.contains(name));
                 (Value::Object(args), encoding)
             }

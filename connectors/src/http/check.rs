@@ -89,7 +89,7 @@ pub(crate) fn call(tenant: &TenantId, deadline: Duration) -> Result<Call, String
         operator: None,
         connector: ConnectorName::parse(NAME).map_err(problem)?,
         tool: ToolName::parse(NAME).map_err(problem)?,
-        args: Map::new(),
+        args: Map::new().into(),
         entity_key: EntityKey::parse(NAME).map_err(problem)?,
         idempotency_key: IdempotencyKey::parse(NAME).map_err(problem)?,
         downstream_key: NAME.to_owned(),

@@ -225,7 +225,7 @@ fn params(call: &Call, tool: &McpTool) -> CallToolRequestParams {
     meta.insert(KEY_META.to_owned(), json!(call.downstream_key));
     let mut params = CallToolRequestParams::new(tool.remote.clone());
     params.meta = Some(RequestMetaObject(MetaObject(meta)));
-    params.with_arguments(call.args.clone())
+    params.with_arguments((*call.args).clone())
 }
 
 fn compile_tool(

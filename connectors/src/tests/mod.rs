@@ -95,7 +95,7 @@ fn call(tool: &str, args: Value) -> Call {
         operator: None,
         connector: name("shop"),
         tool: ToolName::parse(tool).expect("tool"),
-        args,
+        args: args.into(),
         entity_key: EntityKey::parse("order:SO-1").expect("entity key"),
         idempotency_key: IdempotencyKey::parse("order:SO-1:hold").expect("key"),
         downstream_key: "dk-0001".to_owned(),

@@ -12,7 +12,7 @@ use serde_json::Serializer;
 use serde_json::ser::{CharEscape, Formatter};
 use sha2::{Digest, Sha256};
 
-use super::{INTEGER_MAX, JsonError, hex, root};
+use super::{INTEGER_MAX, JsonError, hex_after, root};
 
 /// The RFC 8785 form: the same bytes for the same value, whoever writes it.
 ///
@@ -35,7 +35,7 @@ pub fn canonical(value: &impl Serialize) -> Result<String, JsonError> {
 /// `sha256:…` over the canonical form.
 pub fn digest(value: &impl Serialize) -> Result<String, JsonError> {
     let digest = Sha256::digest(canonical(value)?.as_bytes());
-    Ok(format!("sha256:{}", hex(&digest)))
+    Ok(hex_after("sha256:", &digest))
 }
 
 /// Writes compact JSON with numbers as RFC 8785 has them, and notices keys that are out of order.

@@ -20,7 +20,6 @@ use crate::life::claim::seen;
 use crate::life::limits::take_slots;
 use crate::life::retention::prune;
 use crate::receipt::{Ending, Receipt};
-use crate::shared::Shared;
 use crate::trust::OnAlert;
 
 /// What a note is about.
@@ -241,7 +240,7 @@ pub fn let_through(
         Err((limit, refusal)) => {
             let mut hold = Hold::new(key, claim, refusal);
             hold.receipt.rule = Some(limit.rule);
-            hold.receipt.policy = Some(Shared::from(limit.policy));
+            hold.receipt.policy = Some(limit.policy);
             Through::Held(Box::new(hold))
         }
     })

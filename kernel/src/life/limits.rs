@@ -158,6 +158,7 @@ pub fn give_slot_back(
 mod tests {
     use std::time::Duration;
 
+    use crate::shared::Shared;
     use crate::trust::PolicyRef;
 
     use super::*;
@@ -165,11 +166,11 @@ mod tests {
     fn limit(max: u32) -> Limit {
         Limit {
             rule: "few".to_owned(),
-            policy: PolicyRef {
+            policy: Shared::from(PolicyRef {
                 name: "p".to_owned(),
                 version: 1,
                 digest: "sha256:00".to_owned(),
-            },
+            }),
             scope: "s".to_owned(),
             max,
             window: Duration::from_secs(10),

@@ -7,6 +7,7 @@ use crate::durable::{SettleAnswer, SettledOutcome, StoreTime};
 use crate::life::settle::told_by;
 use crate::life::{EntityRecord, KeyRecord, Phase};
 use crate::receipt::{Receipt, ReceiptOutcome};
+use crate::shared::Shared;
 use crate::work::{Performance, Performed};
 
 /// What a store does about one performance.
@@ -34,10 +35,10 @@ pub fn perform(
     let mark = &performance.mark;
     if let Some(application) = told_by(key, own) {
         return PerformStep::Done(Performed {
-            outcome: SettledOutcome::Applied(Effect {
+            outcome: SettledOutcome::Applied(Shared::from(Effect {
                 result: application.original.result.clone(),
                 effect_id: application.effect_id.clone(),
-            }),
+            })),
             answer: SettleAnswer {
                 receipt_id: application.original.receipt_id.clone(),
                 phase: key.phase,
@@ -72,10 +73,10 @@ pub fn told(key: &KeyRecord, performance: &Performance, receipt: Option<&Receipt
     if receipt.is_some_and(|receipt| receipt.outcome == Some(ReceiptOutcome::Applied)) {
         // Its key was forgotten since, and the answer with it.
         return Performed {
-            outcome: SettledOutcome::Applied(Effect {
+            outcome: SettledOutcome::Applied(Shared::from(Effect {
                 result: Value::Null,
                 effect_id: receipt.and_then(|receipt| receipt.effect_id.clone()),
-            }),
+            })),
             answer: SettleAnswer {
                 receipt_id,
                 phase: key.phase,

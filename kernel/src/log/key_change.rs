@@ -44,7 +44,7 @@ impl KeyChange {
         let args = [("new", self.new), ("old", self.old)];
         let args = args.map(|(name, key)| (name.to_owned(), Value::from(key.to_string())));
         receipt.action = Shared::from(ReceiptAction {
-            args: Map::from_iter(args),
+            args: Map::from_iter(args).into(),
             connector: receipt.action.connector.clone(),
             tool: ToolName::parse("signing-key").map_err(invalid)?,
         });

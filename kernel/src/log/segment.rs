@@ -186,7 +186,7 @@ impl Segment {
         }
         Ok(Pruning {
             by: self.mark.by,
-            digest: format!("sha256:{}", json::hex(&self.bytes.finalize())),
+            digest: json::hex_after("sha256:", &self.bytes.finalize()),
             from,
             root: self.root,
             segment: file.to_owned(),

@@ -39,7 +39,7 @@ fn rules_are_replaced_as_a_whole_and_a_bad_file_keeps_the_old_ones() {
             ruling.decision,
             ruling.rule.expect("cited"),
             policy.version,
-            policy.digest,
+            policy.digest.clone(),
         )
     };
     let (decision, rule, version, digest) = rules(&live);

@@ -128,7 +128,7 @@ impl KeyItem {
             attempt: fields.number("attempt")?,
             session: SessionId(fields.number("session")?),
             fence: Fence(fields.number("fence")?),
-            fingerprint: Fingerprint(fields.text("fingerprint")?.to_owned()),
+            fingerprint: Fingerprint(fields.text("fingerprint")?.to_owned().into()),
             effect: fields.json("effect")?,
             on_unknown: fields.json("on_unknown")?,
             first_intent_at: StoreTime(i64::MIN),
@@ -166,7 +166,7 @@ impl KeyItem {
         put("attempt", number(record.attempt));
         put("session", number(record.session.0));
         put("fence", number(record.fence.0));
-        put("fingerprint", text(&record.fingerprint.0));
+        put("fingerprint", text(record.fingerprint.0.as_str()));
         put("effect", text(to_json(&record.effect)?));
         put("on_unknown", text(to_json(&record.on_unknown)?));
         put("proposal", text(to_json(proposal)?));

@@ -75,12 +75,12 @@ impl Records {
 }
 
 impl MemoryStore {
-    fn appended<T>(
+    async fn appended<T>(
         &self,
         tenant: &TenantId,
         look: impl FnOnce(&Appended) -> T,
     ) -> Result<T, StoreError> {
-        let mut records = self.lock();
+        let mut records = self.lock().await;
         match records.append_all(tenant) {
             Ok(log) => Ok(look(log)),
             Err(error) => Err(self.unusable(error.to_string())),
@@ -91,7 +91,7 @@ impl MemoryStore {
 #[async_trait]
 impl Log for MemoryStore {
     async fn head(&self, tenant: &TenantId) -> Result<Frontier, StoreError> {
-        self.appended(tenant, |log| log.frontier.clone())
+        self.appended(tenant, |log| log.frontier.clone()).await
     }
 
     async fn sequence(&self, tenant: &TenantId) -> Result<Sequenced, StoreError> {
@@ -113,6 +113,7 @@ impl Log for MemoryStore {
             let found = log.entries.iter().skip(from).take(limit.min(LOG_PAGE_MAX));
             found.cloned().collect()
         })
+        .await
     }
 
     async fn put_stubs(&self, tenant: &TenantId, stubs: Vec<PlacedStub>) -> Result<(), StoreError> {
@@ -120,6 +121,7 @@ impl Log for MemoryStore {
         let last = Pruning::read(note.as_deref()).map_err(|e| self.unusable(e.to_string()))?;
         let end = last.map_or(0, |last| last.to);
         self.lock()
+            .await
             .put_stubs(tenant, stubs, end)
             .map_err(|problem| self.unusable(problem))
     }
@@ -135,6 +137,7 @@ impl Log for MemoryStore {
             let text = found.and_then(|entry| entry.body.as_ref());
             text.filter(|text| is_stub(text)).cloned()
         })
+        .await
     }
 
     async fn strays(&self, _tenant: &TenantId) -> Result<Vec<String>, StoreError> {
@@ -154,5 +157,6 @@ impl Log for MemoryStore {
                 next: None,
             })
         })
+        .await
     }
 }

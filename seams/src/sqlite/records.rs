@@ -111,7 +111,7 @@ pub(super) fn key_from_row(row: &Row<'_>, proposals: &Proposals) -> Result<KeyRe
         attempt: row.get(2)?,
         session: SessionId(unsigned(row.get(3)?)),
         fence: Fence(unsigned(row.get(4)?)),
-        fingerprint: Fingerprint(row.get(5)?),
+        fingerprint: Fingerprint(row.get::<_, String>(5)?.into()),
         effect: from_json("a key's effect", text(row, 6)?)?,
         on_unknown: from_json("a key's on_unknown", text(row, 7)?)?,
         first_intent_at: StoreTime(row.get(8)?),

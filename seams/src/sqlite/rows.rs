@@ -177,7 +177,7 @@ impl Book for Rows<'_> {
                         record.attempt,
                         signed(record.session.0),
                         signed(record.fence.0),
-                        record.fingerprint.0,
+                        record.fingerprint.0.as_str(),
                         to_json("an effect", &record.effect)?,
                         to_json("on_unknown", &record.on_unknown)?,
                         record.first_intent_at.0,

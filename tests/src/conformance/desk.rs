@@ -72,7 +72,7 @@ pub fn ask(entity_key: &str, idempotency_key: &str) -> Claim {
             limits: Vec::new(),
             proposed_at: at,
         }),
-        fingerprint: Fingerprint(String::new()),
+        fingerprint: Fingerprint(String::new().into()),
         effect: EffectClass::Opaque,
         on_unknown: OnUnknown::Hold,
         deadline: LONG,
@@ -132,15 +132,13 @@ pub fn fingerprint(proposal: &Proposal) -> Fingerprint {
         "value": proposal.value,
         "entity_key": proposal.entity_key,
     });
-    Fingerprint(json::digest(&said).expect("a digest"))
+    Fingerprint(json::digest(&said).expect("a digest").into())
 }
 
 /// It happened, and the vendor answered this.
 pub fn applied_with(result: serde_json::Value) -> SettledOutcome {
-    SettledOutcome::Applied(Effect {
-        result,
-        effect_id: Some("vendor-7".to_owned()),
-    })
+    let effect_id = Some("vendor-7".to_owned());
+    SettledOutcome::Applied(Effect { result, effect_id }.into())
 }
 
 /// It happened.

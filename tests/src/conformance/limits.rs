@@ -5,7 +5,7 @@ use std::time::Duration;
 use operators_kernel::life::Phase;
 use operators_kernel::{
     Claim, ClaimAnswer, EffectClass, ForgetAnswer, Limit, PolicyRef, Reason, ReceiptOutcome,
-    ResolveAnswer, Timestamp, Verdict,
+    ResolveAnswer, Shared, Timestamp, Verdict,
 };
 use tokio::task::JoinSet;
 
@@ -17,11 +17,11 @@ const HOUR: Duration = Duration::from_hours(1);
 fn limit(max: u32, scope: &str) -> Limit {
     Limit {
         rule: format!("at most {max}"),
-        policy: PolicyRef {
+        policy: Shared::from(PolicyRef {
             name: "limits".to_owned(),
             version: 7,
             digest: "sha256:77".to_owned(),
-        },
+        }),
         scope: scope.to_owned(),
         max,
         window: HOUR,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use operators_kernel::life::Phase;
 use operators_kernel::{
     Claim, ConnectorError, Effect, EffectClass, InvokeOutcome, Limit, Performance, Performed,
-    PolicyRef, Rows, SettledOutcome, Statement, StoreError, Work,
+    PolicyRef, Rows, SettledOutcome, Shared, Statement, StoreError, Work,
 };
 use serde_json::{Value, json};
 
@@ -347,11 +347,11 @@ pub async fn a_dead_owners_slot_is_given_back(bench: &dyn Bench) {
     let limited = |mut claim: Claim| {
         claim.limits = vec![Limit {
             rule: "few".to_owned(),
-            policy: PolicyRef {
+            policy: Shared::from(PolicyRef {
                 name: "p".to_owned(),
                 version: 1,
                 digest: "sha256:00".to_owned(),
-            },
+            }),
             scope: "s".to_owned(),
             max: 1,
             window: LONG,

@@ -111,7 +111,7 @@ fn call(
         operator: None,
         connector: args.name.clone(),
         tool: name.clone(),
-        args: read_args,
+        args: read_args.into(),
         entity_key: EntityKey::parse(TEST_KEY)?,
         idempotency_key: IdempotencyKey::parse(TEST_KEY)?,
         downstream_key: TEST_KEY.to_owned(),

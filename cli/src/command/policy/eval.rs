@@ -179,7 +179,7 @@ fn evaluated<'a>(
         reason: told.reason,
         error: told.error.as_deref(),
         rule: ruling.and_then(|ruling| ruling.rule.as_deref()),
-        policy: ruling.and_then(|ruling| ruling.policy.as_ref()),
+        policy: ruling.and_then(|ruling| ruling.policy.as_deref()),
         because: ruling.and_then(|ruling| ruling.because.clone()),
         rules,
     }
@@ -191,7 +191,7 @@ fn asked<'a>(
     action: &PlannedAction,
     finding: &'a Finding<'a>,
 ) -> Asked<'a> {
-    let of_policy = trust.all().find(|one| one.reference() == finding.policy);
+    let of_policy = trust.all().find(|one| *one.reference() == **finding.policy);
     let file = of_policy.map(|policy| policy.file().display().to_string());
     let question = question(context, action);
     let checked = |check: Check<'_>| {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use operators_kernel::{Cursor, Disposition, PAGE_MAX, PolicyRef, Receipt};
+use operators_kernel::{Cursor, Disposition, PAGE_MAX, PolicyRef, Receipt, Shared};
 use operators_policies::Replayed;
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ struct Row {
     /// Null when it cannot be told.
     now: Option<Disposition>,
     rule: Option<String>,
-    policy: Option<PolicyRef>,
+    policy: Option<Shared<PolicyRef>>,
     flips: bool,
     /// Why it is so now, or why it cannot be told.
     because: Option<String>,

@@ -177,7 +177,7 @@ fn cause(
         let file = parts
             .trust
             .all()
-            .find(|candidate| candidate.reference() == policy)
+            .find(|candidate| *candidate.reference() == **policy)
             .and_then(|candidate| rule_place(candidate, rule));
         let file = file.unwrap_or_else(|| shown(&policy.name));
         let because = because.map(|because| format!(": {because}"));
