@@ -227,22 +227,25 @@ enum Step {
 }
 
 /// The gates after the turn, in order. All branching is here; the helpers do not branch on it.
+///
+/// Each step is boxed by itself: an allocator is quick with pieces below a kilobyte, and slow with one
+/// that holds them all.
 async fn dispose(step: Step, mut reply: Reply) {
     let outcome = async {
         let turn = match step {
             Step::Refuse(refused, full) => {
-                return refused.refuse_overloaded(full, &mut reply).await;
+                return Box::pin(refused.refuse_overloaded(full, &mut reply)).await;
             }
-            Step::Read(read) => return read.read(&mut reply).await, //      2 read
+            Step::Read(read) => return Box::pin(read.read(&mut reply)).await, // 2 read
             Step::Act(turn) => turn, //                                     1 turn
         };
         let weighed = turn.weigh()?; //                                     4 trust, travels with 3
-        let claimed = match weighed.claim(&mut reply).await? {
+        let claimed = match Box::pin(weighed.claim(&mut reply)).await? {
             Claiming::Ended(result) => return Ok(*result), //               3 dedup, 4 refused
             Claiming::Granted(claimed) => claimed,         //               5 intent durable
         };
-        let answered = claimed.invoke().await; //                           5 invoke
-        answered.settle(&mut reply).await //                                6 settle
+        let answered = Box::pin(claimed.invoke()).await; //                 5 invoke
+        Box::pin(answered.settle(&mut reply)).await //                      6 settle
     }
     .await;
     reply.answer(outcome);

@@ -9,7 +9,7 @@
 //!
 //! ```compile_fail
 //! # use operators_kernel::{ActionResult, ExecError, gates};
-//! async fn skip_the_claim(weighed: gates::Weighed, reply: &mut gates::Reply)
+//! async fn skip_the_claim(weighed: Box<gates::Weighed>, reply: &mut gates::Reply)
 //!     -> Result<ActionResult, ExecError> { weighed.settle(reply).await }
 //! ```
 //!
@@ -60,13 +60,14 @@ impl Turn {
     }
 
     /// Gate 4, asked early: what registry, schema and trust say. Pure; nothing is written yet.
-    pub fn weigh(self) -> Result<Weighed, ExecError> {
+    pub fn weigh(self) -> Result<Box<Weighed>, ExecError> {
         let case = Case::new(self.proposed, &*self.kernel.seams.policy)?;
-        Ok(Weighed {
+        // Boxed, as what follows it: an action's future holds the value of the gate it is at.
+        Ok(Box::new(Weighed {
             kernel: self.kernel,
             place: Some(self.place),
             case,
-        })
+        }))
     }
 }
 
@@ -91,7 +92,7 @@ pub enum Claiming {
 impl Weighed {
     /// Gates 3, 4 and the first half of 5, in one store call: duplicate, conflict, stale, doubt,
     /// refusal, or a durable intent with the turn between processes.
-    pub async fn claim(mut self, reply: &mut Reply) -> Result<Claiming, ExecError> {
+    pub async fn claim(mut self: Box<Self>, reply: &mut Reply) -> Result<Claiming, ExecError> {
         // What is rare is boxed below: an action's future is as large as its largest step.
         let kernel = Arc::clone(&self.kernel);
         let (session, now) = (kernel.lease.session(), kernel.seams.clock.now());
@@ -119,7 +120,7 @@ impl Weighed {
                 Err(error) => {
                     reply.answer(Err(error));
                     drop(self.place.take());
-                    kernel.give_place_back(&claim).await;
+                    Box::pin(kernel.give_place_back(&claim)).await;
                     return Err(ExecError::Abandoned);
                 }
             };
@@ -140,7 +141,7 @@ impl Weighed {
                     let tenant = &claim.proposal.tenant_id;
                     let entity = &claim.proposal.entity_key;
                     if reply.is_caller_gone() {
-                        kernel.give_place_back(&claim).await;
+                        Box::pin(kernel.give_place_back(&claim)).await;
                         return Err(ExecError::Abandoned);
                     }
                     kernel
@@ -168,12 +169,16 @@ impl Weighed {
     /// The store did not answer in time, so whether the claim landed is not known, and the caller
     /// was told that nothing was sent. The claim is asked for until the store says, and freed if it
     /// was granted, so that no intent is left that nobody will ever settle.
-    async fn reconcile(self, mut claim: Claim, reply: &mut Reply) -> Result<Claiming, ExecError> {
+    async fn reconcile(
+        self: Box<Self>,
+        mut claim: Claim,
+        reply: &mut Reply,
+    ) -> Result<Claiming, ExecError> {
         let Self {
             kernel,
             place,
             mut case,
-        } = self;
+        } = *self;
         // Others of this process need not wait for this: the store keeps the order.
         drop(place);
         case.proposal
@@ -192,17 +197,17 @@ impl Weighed {
                 Ok(Some(ClaimAnswer::Claimed(mark))) => {
                     case.name_approver(&mark);
                     let session = claim.session;
-                    let weighed = Self {
+                    let weighed = Box::new(Self {
                         kernel,
                         place: None,
                         case,
-                    };
-                    let claimed = Claimed {
+                    });
+                    let claimed = Box::new(Claimed {
                         weighed,
                         session,
                         mark,
                         since: Duration::ZERO,
-                    };
+                    });
                     claimed
                         .give_up("the store did not answer in time")
                         .settle(reply)
@@ -284,7 +289,7 @@ impl Weighed {
 /// Gates 3 and 4 passed and the intent is durable: the only thing that can be invoked.
 #[derive(Debug)]
 pub struct Claimed {
-    weighed: Weighed,
+    weighed: Box<Weighed>,
     session: SessionId,
     mark: AttemptMark,
     /// When the claim was first asked for, on the clock that only moves forward.
@@ -293,8 +298,8 @@ pub struct Claimed {
 
 impl Claimed {
     /// Gate 5: sends the call, unless lease or deadline ran out since the claim.
-    pub async fn invoke(self) -> Answered {
-        let Weighed { kernel, case, .. } = &self.weighed;
+    pub async fn invoke(self: Box<Self>) -> Answered {
+        let Weighed { kernel, case, .. } = &*self.weighed;
         let proposed = &case.proposed;
         let ended = match &proposed.tool {
             None => nothing_sent("the tool is gone").into(),
@@ -325,7 +330,7 @@ impl Claimed {
     }
 
     /// Gives up a claim that nobody waits for; nothing was sent.
-    pub(crate) fn give_up(self, why: &str) -> Answered {
+    pub(crate) fn give_up(self: Box<Self>, why: &str) -> Answered {
         Answered {
             claimed: self,
             ended: nothing_sent(why).into(),
@@ -357,7 +362,7 @@ impl From<SettledOutcome> for Ended {
 /// Gate 5 passed: the call ended, or the store has what to run.
 #[derive(Debug)]
 pub struct Answered {
-    claimed: Claimed,
+    claimed: Box<Claimed>,
     ended: Ended,
 }
 
@@ -365,21 +370,18 @@ impl Answered {
     /// Gate 6: burn, free or doubt, with the receipt and the turn's release, in one write that is
     /// retried until it is done. A caller who has waited long enough is told so meanwhile.
     pub async fn settle(self, reply: &mut Reply) -> Result<ActionResult, ExecError> {
-        let Self {
-            claimed:
-                Claimed {
-                    weighed,
-                    session,
-                    mark,
-                    ..
-                },
-            ended,
-        } = self;
+        let Self { claimed, ended } = self;
+        let Claimed {
+            weighed,
+            session,
+            mark,
+            ..
+        } = *claimed;
         let Weighed {
             kernel,
             place,
             case,
-        } = weighed;
+        } = *weighed;
         let Case {
             proposed, proposal, ..
         } = case;
@@ -413,7 +415,7 @@ impl Answered {
                     work,
                     at,
                 };
-                kernel.perform(&performance, reply).await?
+                Box::pin(kernel.perform(&performance, reply)).await?
             }
         };
         drop(place);

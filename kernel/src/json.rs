@@ -144,16 +144,16 @@ pub fn hex(bytes: &[u8]) -> String {
 pub(crate) fn hex_after(word: &str, bytes: &[u8]) -> String {
     // By hand: formatting each byte is most of what a digest costs.
     let digit = |nibble: u8| match nibble {
-        0..=9 => char::from(b'0' + nibble),
-        _ => char::from(b'a' - 10 + nibble),
+        0..=9 => b'0' + nibble,
+        _ => b'a' - 10 + nibble,
     };
-    let mut text = String::with_capacity(word.len() + bytes.len() * 2);
-    text.push_str(word);
+    let mut text = Vec::with_capacity(word.len() + bytes.len() * 2);
+    text.extend_from_slice(word.as_bytes());
     for byte in bytes {
-        text.push(digit(byte >> 4));
-        text.push(digit(byte & 0xf));
+        text.extend_from_slice(&[digit(byte >> 4), digit(byte & 0xf)]);
     }
-    text
+    // Digits behind a word are text.
+    String::from_utf8(text).unwrap_or_default()
 }
 
 /// The JSON pointers at which two values differ, in order, at most `max` of them.

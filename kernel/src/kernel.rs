@@ -93,9 +93,9 @@ impl Kernel {
             };
             if let StoreError::SessionDead { session, .. } = error {
                 if std::mem::take(&mut claim.asked_before) {
-                    self.disown(claim).await;
+                    Box::pin(self.disown(claim)).await;
                 }
-                claim.session = self.in_time(self.lease.replace(session)).await?;
+                claim.session = self.in_time(Box::pin(self.lease.replace(session))).await?;
                 claim.ticket = None;
                 // Had the claim landed under the dead session, its receipt is written already and
                 // tells of a doubt; what happens from here on is told in one of its own.
@@ -306,7 +306,7 @@ impl Patience {
 
     pub(crate) async fn pause(&mut self) -> &Self {
         let pause = self.pause.min(RETRY_PAUSE_MAX);
-        tokio::time::sleep(pause).await;
+        Box::pin(tokio::time::sleep(pause)).await;
         self.left = self.left.saturating_sub(pause);
         self.pause = self.pause.saturating_mul(2);
         self

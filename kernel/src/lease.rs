@@ -95,7 +95,7 @@ impl Lease {
             return true;
         }
         let asked = self.clock.monotonic();
-        match self.heartbeat(session).await {
+        match Box::pin(self.heartbeat(session)).await {
             Ok(Beat::Alive) => {
                 self.confirm(session, asked);
                 self.is_good(session)

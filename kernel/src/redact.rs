@@ -294,9 +294,12 @@ fn is_secret_name(name: &str) -> bool {
 fn may_be_secret_name(name: &str) -> bool {
     let last_words = SECRET_AT_END.iter().filter_map(|ending| ending.last());
     let holds = |word: &str| {
-        name.as_bytes()
-            .windows(word.len())
-            .any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
+        let word = word.as_bytes();
+        name.as_bytes().windows(word.len()).any(|part| {
+            // The first letter first: it nearly always settles it.
+            let first = part.first().map(u8::to_ascii_lowercase);
+            first.as_ref() == word.first() && part.eq_ignore_ascii_case(word)
+        })
     };
     // Lower case of a letter beyond ASCII may be within it.
     !name.is_ascii()

@@ -3,7 +3,7 @@
 //! Owns the record that rulings are made from, so an explanation cannot disagree with the
 //! decision it explains. It prints nothing, and it never holds an argument's value.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use operators_kernel::{PolicyRef, Ruling, Shared, TrustDecision, TrustQuestion};
 
@@ -11,6 +11,9 @@ use crate::expression::Steps;
 use crate::magnitude::Magnitude;
 use crate::policy::Rule;
 use crate::predicate::{Judgement, Predicate};
+
+/// As long as most reasons are: a text that need not grow.
+const BECAUSE_BYTES: usize = 64;
 
 /// How much of an expression a receipt repeats: enough to find it, not a page.
 const TEXT_SHOWN_MAX: usize = 160;
@@ -134,21 +137,30 @@ impl<'a> Finding<'a> {
 
     /// A ruling that cites this rule; `because` tells the constraints that failed, or else all.
     pub(crate) fn ruling(&self, decision: TrustDecision) -> Ruling {
-        let mut because = String::new();
-        for check in self.checks() {
-            if self.holds || !check.holds() {
-                if !because.is_empty() {
-                    because.push_str(", ");
-                }
-                because.push_str(&check.to_string());
-            }
-        }
+        let mut because = String::with_capacity(BECAUSE_BYTES);
+        let told = write!(because, "{}", Because(self));
         Ruling {
             rule: Some(self.rule.name.clone()),
             policy: Some(self.policy.clone()),
-            because: (!because.is_empty()).then_some(because),
+            because: told.ok().map(|()| because).filter(|it| !it.is_empty()),
             ..Ruling::of(decision)
         }
+    }
+}
+
+/// What a ruling says of the constraints that it rests on.
+struct Because<'a>(&'a Finding<'a>);
+
+impl fmt::Display for Because<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(finding) = self;
+        let checks = finding.checks();
+        let told = checks.filter(|check| finding.holds || !check.holds());
+        for (n, check) in told.enumerate() {
+            let comma = if n == 0 { "" } else { ", " };
+            write!(f, "{comma}{check}")?;
+        }
+        Ok(())
     }
 }
 

@@ -51,6 +51,8 @@ impl Clock for SystemClock {
         reason = "this is the clock that others must ask"
     )]
     fn id(&self, kind: IdKind) -> String {
-        format!("{}{}", kind.prefix(), uuid::Uuid::now_v7().simple())
+        let mut digits = [0; uuid::fmt::Simple::LENGTH];
+        let digits = uuid::Uuid::now_v7().simple().encode_lower(&mut digits);
+        [kind.prefix(), digits].concat()
     }
 }

@@ -18,11 +18,22 @@ use super::{INTEGER_MAX, JsonError, hex_after, root};
 ///
 /// Only fails on numbers that are not finite, which strict parsing never lets in.
 pub fn canonical(value: &impl Serialize) -> Result<String, JsonError> {
+    written(value, 1024)
+}
+
+/// `sha256:…` over the canonical form.
+pub fn digest(value: &impl Serialize) -> Result<String, JsonError> {
+    let digest = Sha256::digest(written(value, 256)?.as_bytes());
+    Ok(hex_after("sha256:", &digest))
+}
+
+/// The canonical form, in a text that need not grow if it is no longer than `expected`.
+fn written(value: &impl Serialize, expected: usize) -> Result<String, JsonError> {
     let refused = |problem: String| JsonError {
         place: root(),
         problem,
     };
-    let mut bytes = Vec::with_capacity(1024);
+    let mut bytes = Vec::with_capacity(expected);
     let mut is_in_order = true;
     let formatter = Straight::new(&mut is_in_order);
     let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, formatter));
@@ -32,19 +43,22 @@ pub fn canonical(value: &impl Serialize) -> Result<String, JsonError> {
     serde_json_canonicalizer::to_string(value).map_err(|error| refused(error.to_string()))
 }
 
-/// `sha256:…` over the canonical form.
-pub fn digest(value: &impl Serialize) -> Result<String, JsonError> {
-    let digest = Sha256::digest(canonical(value)?.as_bytes());
-    Ok(hex_after("sha256:", &digest))
-}
+/// Bytes of the keys that are open at once, and objects within each other, that are watched. What
+/// goes beyond is for the crate that sorts.
+const KEYS_BYTES_MAX: usize = 256;
+const DEPTH_MAX: usize = 16;
 
 /// Writes compact JSON with numbers as RFC 8785 has them, and notices keys that are out of order.
 struct Straight<'a> {
     is_in_order: &'a mut bool,
     /// The key before, for every object that is open; one text, to be cut.
-    keys: Vec<u8>,
+    keys: [u8; KEYS_BYTES_MAX],
+    /// How much of it is used.
+    end: usize,
     /// Where the key of each open object begins in there.
-    starts: Vec<usize>,
+    starts: [usize; DEPTH_MAX],
+    /// How many objects are open.
+    depth: usize,
     /// A key is being written; where it begins in there.
     key: Option<usize>,
 }
@@ -53,10 +67,19 @@ impl<'a> Straight<'a> {
     fn new(is_in_order: &'a mut bool) -> Self {
         Self {
             is_in_order,
-            keys: Vec::with_capacity(128),
-            starts: Vec::with_capacity(8),
+            keys: [0; KEYS_BYTES_MAX],
+            end: 0,
+            starts: [0; DEPTH_MAX],
+            depth: 0,
             key: None,
         }
+    }
+
+    /// Where the key of the innermost object begins.
+    fn start(&self) -> usize {
+        let innermost = self.depth.checked_sub(1);
+        let start = innermost.and_then(|place| self.starts.get(place));
+        start.copied().unwrap_or(0)
     }
 
     /// Numbers are doubles there; an integer that is none is for the crate to judge.
@@ -85,12 +108,17 @@ impl Formatter for Straight<'_> {
     }
 
     fn begin_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.starts.push(self.keys.len());
+        match self.starts.get_mut(self.depth) {
+            Some(start) => *start = self.end,
+            None => *self.is_in_order = false,
+        }
+        self.depth += 1;
         writer.write_all(b"{")
     }
 
     fn end_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.keys.truncate(self.starts.pop().unwrap_or(0));
+        self.end = self.start();
+        self.depth = self.depth.saturating_sub(1);
         writer.write_all(b"}")
     }
 
@@ -99,7 +127,7 @@ impl Formatter for Straight<'_> {
         writer: &mut W,
         first: bool,
     ) -> io::Result<()> {
-        self.key = Some(self.keys.len());
+        self.key = Some(self.end);
         if first {
             Ok(())
         } else {
@@ -108,13 +136,15 @@ impl Formatter for Straight<'_> {
     }
 
     fn end_object_key<W: ?Sized + Write>(&mut self, _writer: &mut W) -> io::Result<()> {
-        let before = self.starts.last().copied().unwrap_or(0);
-        if let Some(begin) = self.key.take() {
-            let (rest, key) = self.keys.split_at(begin);
+        let before = self.start();
+        // Once the order is lost nothing is watched any more, and what is kept means nothing.
+        if let Some(begin) = self.key.take().filter(|_| *self.is_in_order) {
+            let previous = self.keys.get(before..begin).unwrap_or_default();
+            let key = self.keys.get(begin..self.end).unwrap_or_default();
             // An empty one is none at all, or the smallest there is.
-            let previous = rest.get(before..).unwrap_or_default();
             *self.is_in_order &= previous.is_empty() || previous < key;
-            self.keys.drain(before..begin);
+            self.keys.copy_within(begin..self.end, before);
+            self.end -= begin - before;
         }
         Ok(())
     }
@@ -127,7 +157,14 @@ impl Formatter for Straight<'_> {
         if self.key.is_some() {
             // Others are ordered by UTF-16 code units, which bytes need not follow.
             *self.is_in_order &= fragment.is_ascii();
-            self.keys.extend_from_slice(fragment.as_bytes());
+            let end = self.end + fragment.len();
+            match self.keys.get_mut(self.end..end) {
+                Some(room) => {
+                    room.copy_from_slice(fragment.as_bytes());
+                    self.end = end;
+                }
+                None => *self.is_in_order = false,
+            }
         }
         writer.write_all(fragment.as_bytes())
     }
@@ -198,6 +235,23 @@ mod tests {
             ]),
         ] {
             as_the_crate_has_it(&value);
+        }
+    }
+
+    /// An object within an object, that often, each with a key before and one behind.
+    fn nested(times: usize) -> Value {
+        let deeper = |inner: Value, _| json!({"a": 1, "b": inner, "c": {"a": 1}, "d": 2});
+        (0..times).fold(json!({"x": 1, "y": 2}), deeper)
+    }
+
+    #[test]
+    fn depth_and_long_keys_change_nothing_but_who_writes() {
+        for depth in [1, DEPTH_MAX - 1, DEPTH_MAX, DEPTH_MAX + 1, 40] {
+            as_the_crate_has_it(&nested(depth));
+        }
+        for length in [KEYS_BYTES_MAX - 1, KEYS_BYTES_MAX, KEYS_BYTES_MAX + 1, 900] {
+            let key = "k".repeat(length);
+            as_the_crate_has_it(&json!({"a": {key.clone(): {"b": 1, "c": 2}, "z": 3}, key: 4}));
         }
     }
 
