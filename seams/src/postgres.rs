@@ -8,14 +8,17 @@
 mod address;
 mod bells;
 mod claims;
+mod fast;
 mod ledger;
 mod lines;
 mod log;
 mod open;
 mod pages;
 mod pieces;
+mod records;
 mod rows;
 mod sessions;
+mod settlements;
 mod stage;
 mod text;
 mod trouble;
@@ -35,9 +38,12 @@ use crate::batch::{Batcher, Limits};
 use crate::book::Asker;
 use address::Address;
 use bells::Bells;
-use claims::{ClaimItem, Fast, RecordItem, SettleItem};
+use claims::ClaimItem;
+use fast::Fast;
 use lines::Lines;
 use pages::Death;
+use records::RecordItem;
+use settlements::SettleItem;
 use trouble::Trouble;
 
 /// Batches of one kind under way at once. Two keep the server busy while answers travel; more make
@@ -87,10 +93,10 @@ impl PgStore {
                 claims::claim(Arc::clone(&for_claims), items)
             }),
             settlements: Batcher::new(LIMITS, move |items| {
-                claims::settle(Arc::clone(&for_settlements), items)
+                settlements::settle(Arc::clone(&for_settlements), items)
             }),
             records: Batcher::new(LIMITS, move |items| {
-                claims::record(Arc::clone(&for_records), items)
+                records::record(Arc::clone(&for_records), items)
             }),
             lines,
         })

@@ -50,6 +50,13 @@ conformance!(
 );
 
 conformance!(
+    postgres_in_batches,
+    PgBench::in_batches(),
+    skip a_process_that_ended_is_dead_at_once: "nothing but its lease shows that it ended",
+    skip a_statement_cannot_touch_the_stores_own_tables: "its role here may do anything; `tests/postgres` has one that may not",
+);
+
+conformance!(
     dynamodb,
     DynamoBench::fresh(),
     skip a_process_that_ended_is_dead_at_once: "nothing but its lease shows that it ended",

@@ -32,6 +32,8 @@ use crate::stores::Bench;
 const GUARD: &str = r#"folder=$1; shift; "$@" </dev/null & server=$!; echo "$server"
 cat >/dev/null; kill -9 "$server" 2>/dev/null; wait "$server"; rm -rf "$folder""#;
 
+const ALONE_AS_BATCH: &str = include_str!("postgres/alone_as_batch.sql");
+
 /// What a server needs to be quick where durability is not what is tested.
 const QUICK: &[&str] = &["fsync=off", "full_page_writes=off"];
 
@@ -431,6 +433,7 @@ impl Drop for Database {
 pub struct PgBench {
     server: Option<&'static str>,
     database: OnceCell<Database>,
+    in_batches: bool,
 }
 
 impl PgBench {
@@ -439,13 +442,32 @@ impl PgBench {
         Self {
             server: url(),
             database: OnceCell::new(),
+            in_batches: false,
         }
+    }
+
+    /// One whose functions for a call alone hand it to those for batches.
+    pub fn in_batches() -> Self {
+        Self {
+            in_batches: true,
+            ..Self::fresh()
+        }
+    }
+
+    async fn made(&self, server: &str) -> Database {
+        let database = Database::fresh(server).await;
+        if self.in_batches {
+            let connected = PgStore::connect(&database.url()).await;
+            connected.expect("makes the schema");
+            run(&database.url(), ALONE_AS_BATCH).await;
+        }
+        database
     }
 
     /// Its address.
     pub async fn url(&self) -> String {
         let server = self.server.expect("a server");
-        let database = self.database.get_or_init(|| Database::fresh(server));
+        let database = self.database.get_or_init(|| self.made(server));
         database.await.url()
     }
 

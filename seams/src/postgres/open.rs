@@ -18,6 +18,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0006_settled_pages.sql"),
     include_str!("../../migrations/postgres/0007_log.sql"),
     include_str!("../../migrations/postgres/0008_retention.sql"),
+    include_str!("../../migrations/postgres/0009_lean_claims.sql"),
+    include_str!("../../migrations/postgres/0010_lean_batches.sql"),
 ];
 
 /// The oldest server the functions were tried on.

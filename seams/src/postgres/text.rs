@@ -4,9 +4,14 @@
 //! prepared statement may be missing, or be another client's. A statement that carries its
 //! arguments goes out and comes back as one message, through any pooler.
 
-/// Stands between the values of a column; the functions of the schema know it too.
+use std::num::ParseIntError;
+use std::str::{FromStr, Split};
+
+use super::trouble::Trouble;
+
+/// Stands between the values of a column and the fields of an answer; the functions of the schema know it too.
 const BETWEEN: char = '\u{1f}';
-/// Stands for null in a column.
+/// Stands for null in a column, and between the items of an answer.
 const NULL: char = '\u{1e}';
 
 /// A value that cannot be sent: it holds a character that has a meaning of its own.
@@ -42,13 +47,19 @@ pub(super) struct Call {
 
 impl Call {
     pub(super) fn of(function: &str) -> Self {
-        Self::sized(function, 256)
+        Self::begun("SELECT * FROM operators.", function, 256)
     }
 
-    /// With room for what will weigh that much: a batch is written once, into one piece of memory.
-    pub(super) fn sized(function: &str, weight: usize) -> Self {
+    /// A function that answers with one text, and room for what will weigh that much: a batch is
+    /// written once, into one piece of memory.
+    pub(super) fn fast(function: &str, weight: usize) -> Self {
+        // Not `FROM`, for which the server would set up a table first.
+        Self::begun("SELECT operators.", function, weight)
+    }
+
+    fn begun(start: &str, function: &str, weight: usize) -> Self {
         let mut text = String::with_capacity(weight);
-        text.push_str("SELECT * FROM operators.");
+        text.push_str(start);
         text.push_str(function);
         text.push('(');
         Self {
@@ -93,6 +104,18 @@ impl Call {
         self
     }
 
+    /// One value, which could as well stand in a column.
+    pub(super) fn value(mut self, value: Value<'_>) -> Self {
+        match value {
+            Value::Text(text) => {
+                self.is_sendable &= !text.contains([BETWEEN, NULL]);
+                self.text(text)
+            }
+            Value::Number(number) => self.number(number),
+            Value::Null => self.null(),
+        }
+    }
+
     pub(super) fn number(mut self, number: i64) -> Self {
         self.separate();
         self.text.push('\'');
@@ -135,6 +158,27 @@ impl Call {
             self.text.push(',');
         }
         self.is_first = false;
+    }
+}
+
+/// What a function said about one item, field by field.
+#[derive(Debug)]
+pub(super) struct Said<'a>(Split<'a, char>);
+
+impl<'a> Said<'a> {
+    /// What was said about several, one after the other.
+    pub(super) fn about_each(text: &'a str) -> impl Iterator<Item = Self> {
+        text.split(NULL).map(|item| Self(item.split(BETWEEN)))
+    }
+
+    pub(super) fn next_text(&mut self) -> Result<&'a str, Trouble> {
+        let cut = || Trouble::meaning("its answer", "it ends too early");
+        self.0.next().ok_or_else(cut)
+    }
+
+    pub(super) fn next_number<T: FromStr<Err = ParseIntError>>(&mut self) -> Result<T, Trouble> {
+        let number = self.next_text()?.parse();
+        number.map_err(|error: ParseIntError| Trouble::meaning("its answer", error))
     }
 }
 

@@ -83,7 +83,10 @@ impl Speech {
                     None => &*statement,
                 };
                 let is_over = |c: char| !c.is_alphanumeric() && c != '_';
-                name.split(is_over).next().map(str::to_owned)
+                let name = name.split(is_over).next()?;
+                // Alone or in a batch, it asks for the same.
+                let name = name.trim_end_matches("_one").trim_end_matches("_many");
+                Some(name.to_owned())
             }
         }
     }
