@@ -146,7 +146,7 @@ impl<'a> Source<'a> {
 
     /// Everything that is wrong with the shape; the reader stopped at `first`.
     fn misshapen(&self, first: &toml::de::Error) -> PolicyProblems {
-        let remedy = "correct it there; nothing runs until the file loads";
+        let remedy = "correct it there";
         let refuse = |(at, problem): (usize, String)| self.refuse(at, problem, remedy);
         let mut problems = shape::problems(self.text);
         let at = first.span().map_or(0, |span| span.start);
