@@ -65,9 +65,9 @@ impl ClaimItem {
     /// In the order of the function's arguments.
     fn values(&self) -> [Value<'_>; 20] {
         let claim = &self.claim;
-        let Pieces([first, second, third, last]) = &self.duplicate;
+        let [first, second, third, last] = self.duplicate.each();
         let refusal = match &self.refusal {
-            Some(Pieces(pieces)) => pieces.each_ref().map(|piece| Value::Text(piece)),
+            Some(pieces) => pieces.each().map(Value::Text),
             None => [Value::Null; 3],
         };
         [

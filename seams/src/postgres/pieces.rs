@@ -5,6 +5,8 @@
 //! nothing of JSON. In canonical text the keys of an object are sorted, so what a caller nested
 //! (`action.args`) comes before all of them: cutting from the right is safe.
 
+use std::ops::Range;
+
 use operators_kernel::{AttemptMark, Claim, Clearance, Ending, Refusal};
 
 use super::rows::canonical;
@@ -22,7 +24,18 @@ const NO_MARK: AttemptMark = AttemptMark {
 /// A receipt in pieces: before the attempt, before the generation, before the original receipt
 /// (a duplicate's only), and the rest.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Pieces<const N: usize>(pub(super) [String; N]);
+pub(super) struct Pieces<const N: usize> {
+    text: String,
+    places: [Range<usize>; N],
+}
+
+impl<const N: usize> Pieces<N> {
+    /// The pieces, in their order.
+    pub(super) fn each(&self) -> [&str; N] {
+        let piece = |place: &Range<usize>| self.text.get(place.clone()).unwrap_or_default();
+        self.places.each_ref().map(piece)
+    }
+}
 
 /// The receipt of this claim, should it be a duplicate.
 pub(super) fn of_duplicate(claim: &Claim) -> Result<Pieces<4>, Trouble> {
@@ -30,10 +43,11 @@ pub(super) fn of_duplicate(claim: &Claim) -> Result<Pieces<4>, Trouble> {
         original_receipt_id: "",
     };
     let text = canonical(&claim.proposal.receipt(&NO_MARK, &ending, claim.at))?;
-    let (rest, last) = cut(&text, ",\"original_receipt_id\":", "\"\"")?;
-    let (rest, third) = cut(rest, ",\"generation\":", "0")?;
-    let (first, second) = cut(rest, ",\"attempt\":", "0")?;
-    Ok(Pieces([first, second, third, last].map(str::to_owned)))
+    let (third, last) = cut(&text, 0..text.len(), ",\"original_receipt_id\":", "\"\"")?;
+    let (second, third) = cut(&text, third, ",\"generation\":", "0")?;
+    let (first, second) = cut(&text, second, ",\"attempt\":", "0")?;
+    let places = [first, second, third, last];
+    Ok(Pieces { text, places })
 }
 
 /// The receipt of this claim, should the gates before have the last word.
@@ -44,16 +58,26 @@ pub(super) fn of_refusal(claim: &Claim) -> Result<Option<Pieces<3>>, Trouble> {
     };
     let ending = Ending::Refused(refusal);
     let text = canonical(&claim.proposal.receipt(&NO_MARK, &ending, claim.at))?;
-    let (rest, last) = cut(&text, ",\"generation\":", "0")?;
-    let (first, second) = cut(rest, ",\"attempt\":", "0")?;
-    Ok(Some(Pieces([first, second, last].map(str::to_owned))))
+    let (second, last) = cut(&text, 0..text.len(), ",\"generation\":", "0")?;
+    let (first, second) = cut(&text, second, ",\"attempt\":", "0")?;
+    let places = [first, second, last];
+    Ok(Some(Pieces { text, places }))
 }
 
-/// Cuts `value` out of where `name` comes last in `text`; what is before it, and what is after.
-fn cut<'a>(text: &'a str, name: &str, value: &str) -> Result<(&'a str, &'a str), Trouble> {
-    let parts = text.rfind(name).and_then(|place| {
-        let (before, after) = text.split_at_checked(place + name.len())?;
-        Some((before, after.strip_prefix(value)?))
+/// Cuts `value` out of where `name` comes last in a part of the text; where what is before it
+/// stands, and what is after.
+fn cut(
+    text: &str,
+    part: Range<usize>,
+    name: &str,
+    value: &str,
+) -> Result<(Range<usize>, Range<usize>), Trouble> {
+    let place = text.get(part.clone()).and_then(|text| text.rfind(name));
+    let before = place.map(|place| part.start..part.start + place + name.len());
+    let found = before.and_then(|before| {
+        let after = before.end..part.end;
+        let is_there = text.get(after.clone())?.starts_with(value);
+        is_there.then(|| (before, after.start + value.len()..after.end))
     });
-    parts.ok_or_else(|| Trouble::meaning("a receipt", format!("no `{name}` in it")))
+    found.ok_or_else(|| Trouble::meaning("a receipt", format!("no `{name}` in it")))
 }

@@ -198,9 +198,11 @@ pub(super) fn joined<'a>(values: impl Iterator<Item = &'a str>) -> String {
 /// if it holds a NUL, which no text of the server can, or a character that is `taken`; it is cut
 /// there, so that nothing but itself can ever be read from it.
 fn escape(text: &mut String, value: &str, taken: &[char]) -> bool {
+    // By bytes, which is quicker; what is looked for is ASCII and so begins a character.
+    let stops =
+        |b: u8| matches!(b, b'\'' | b'\\' | 0) || b < b' ' && taken.contains(&char::from(b));
     let mut rest = value;
-    let stops = |c: char| c < ' ' && (c == '\0' || taken.contains(&c)) || c == '\'' || c == '\\';
-    while let Some(place) = rest.find(stops) {
+    while let Some(place) = rest.bytes().position(stops) {
         let (before, after) = rest.split_at(place);
         text.push_str(before);
         let Some(mark @ ('\'' | '\\')) = after.chars().next() else {
