@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use operators_kernel::Beat;
 use operators_kernel::life::Phase;
+use operators_kernel::{Beat, ClaimAnswer, Reason};
 use operators_tests::conformance::desk::{applied, ask};
 use operators_tests::fixtures::entity;
-use operators_tests::postgres::run;
+use operators_tests::postgres::{connect, run};
+use sqlx::Row;
 
 use crate::common::{database, desk, desk_lasting};
 
@@ -111,4 +112,48 @@ async fn a_lease_is_judged_by_the_servers_clock() {
     assert_eq!(other.key("k").await.phase, Phase::InDoubt);
     let beat = brief.store.heartbeat(brief.session).await.expect("beats");
     assert_eq!(beat, Beat::Dead);
+}
+
+/// Rule 2.6. Between the look at a key and its intent another process may claim it, on another
+/// entity: the turn that was taken for it is given up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_comes_meanwhile_leaves_no_turn_behind() {
+    for many in [1, 2] {
+        let Some(database) = database().await else {
+            return;
+        };
+        let url = database.url();
+        let desk = desk(&url).await;
+        desk.run(&ask("theirs", "k"), applied()).await;
+        let aside = "CREATE TABLE aside AS SELECT * FROM operators.key; DELETE FROM operators.key";
+        run(&url, aside).await;
+        let mut other = connect(&url).await;
+        sqlx::raw_sql("BEGIN; INSERT INTO operators.key SELECT * FROM aside")
+            .execute(&mut other)
+            .await
+            .expect("inserts");
+
+        let mut claims = vec![desk.filled(&ask("ours", "k"))];
+        claims.extend((1..many).map(|n| desk.filled(&ask(&format!("e{n}"), &format!("k{n}")))));
+        let asking = desk.clone();
+        let asked = tokio::spawn(async move { asking.store.claim(&asking.tenant, claims).await });
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+                     AND datname = current_database()";
+        while run(&url, waits).await[0].get::<i64, _>(0) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        sqlx::raw_sql("COMMIT")
+            .execute(&mut other)
+            .await
+            .expect("commits");
+
+        let answers = asked.await.expect("no panic").expect("answers");
+        let ClaimAnswer::Refused { refusal, .. } = &answers[0] else {
+            panic!("granted twice: {answers:?}");
+        };
+        assert_eq!(refusal.reason, Reason::Conflict);
+        let granted = |answer: &&ClaimAnswer| matches!(answer, ClaimAnswer::Claimed(_));
+        assert_eq!(answers.iter().filter(granted).count(), many - 1);
+        assert_eq!(desk.entity("ours").await.holder, None, "no turn is left");
+    }
 }
