@@ -1,8 +1,8 @@
 //! Receipts in the database: whole, unchangeable, and each tenant's own.
 
-use operators_kernel::{Clearance, Reason, Receipt, Refusal, json};
+use operators_kernel::{ClaimAnswer, Clearance, Reason, Receipt, Refusal, json};
 use operators_seams::PgStore;
-use operators_tests::conformance::desk::{Desk, again, applied, ask};
+use operators_tests::conformance::desk::{Desk, again, applied, ask, failed};
 use operators_tests::fixtures::object;
 use operators_tests::postgres::{connect, run, url};
 use serde_json::json;
@@ -193,4 +193,26 @@ async fn rows_show_themselves_to_their_own_tenant_only() {
 async fn denied(connection: &mut sqlx::PgConnection, sql: &str) {
     let error = try_run(connection, sql).await.expect_err("refused");
     assert!(error.contains("permission denied"), "{sql}: {error}");
+}
+
+/// Rule 8.3. A proposal that failed and is asked again under its own receipt makes no second attempt,
+/// which would leave no trace; alone and in a batch.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proposal_that_is_over_is_not_granted_again_under_its_receipt() {
+    for many in [1, 2] {
+        let Some(database) = database().await else {
+            return;
+        };
+        let desk = desk(&database.url()).await;
+        let over = ask("e0", "k0");
+        desk.run(&over, failed()).await;
+        let mut claims = vec![desk.filled(&over)];
+        claims.extend((1..many).map(|n| desk.filled(&ask(&format!("e{n}"), &format!("k{n}")))));
+        let answers = desk.store.claim(&desk.tenant, claims).await;
+        let answers = answers.expect("answers");
+        let ClaimAnswer::Refused { refusal, .. } = &answers[0] else {
+            panic!("granted again: {answers:?}");
+        };
+        assert_eq!(refusal.reason, Reason::InDoubt);
+    }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use operators_kernel::life::Phase;
 use operators_kernel::{Beat, ClaimAnswer, Reason};
-use operators_tests::conformance::desk::{applied, ask};
+use operators_tests::conformance::desk::{applied, ask, failed};
 use operators_tests::fixtures::entity;
 use operators_tests::postgres::{connect, run};
 use sqlx::Row;
@@ -155,5 +155,31 @@ async fn a_key_that_comes_meanwhile_leaves_no_turn_behind() {
         let granted = |answer: &&ClaimAnswer| matches!(answer, ClaimAnswer::Claimed(_));
         assert_eq!(answers.iter().filter(granted).count(), many - 1);
         assert_eq!(desk.entity("ours").await.holder, None, "no turn is left");
+    }
+}
+
+/// Rule 2.1. A settlement that finds its key at a later attempt releases nobody's turn, alone
+/// and in a batch.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settlement_of_an_earlier_attempt_leaves_the_turn_as_it_is() {
+    for many in [1, 2] {
+        let Some(database) = database().await else {
+            return;
+        };
+        let url = database.url();
+        let desk = desk(&url).await;
+        let mut ends = Vec::new();
+        for n in 0..many {
+            let mut end = desk.take(&ask(&format!("e{n}"), &format!("k{n}"))).await;
+            end.outcome = failed();
+            ends.push(end);
+        }
+        let later = "UPDATE operators.key SET attempt = attempt + 1 WHERE idempotency_key = 'k0'";
+        run(&url, later).await;
+        let settled = desk.store.settle(&desk.tenant, ends.clone()).await;
+        assert_eq!(settled.expect("answers").len(), many);
+        let holder = desk.entity("e0").await.holder;
+        assert_eq!(holder, Some(ends[0].session), "the later attempt's turn");
+        assert_eq!(desk.key("k0").await.phase, Phase::Intent);
     }
 }
