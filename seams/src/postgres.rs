@@ -7,6 +7,7 @@
 
 mod address;
 mod bells;
+mod burials;
 mod claims;
 mod fast;
 mod ledger;
@@ -38,10 +39,10 @@ use crate::batch::{Batcher, Limits};
 use crate::book::Asker;
 use address::Address;
 use bells::Bells;
+use burials::Death;
 use claims::ClaimItem;
 use fast::Fast;
 use lines::Lines;
-use pages::Death;
 use records::RecordItem;
 use settlements::SettleItem;
 use trouble::Trouble;
@@ -171,7 +172,7 @@ impl DurableExec for PgStore {
     }
 
     async fn close_session(&self, session: SessionId) -> Result<(), StoreError> {
-        self.owned(|lines| async move { pages::bury(&lines, session, Death::Closed, None).await })
+        self.owned(|lines| async move { burials::bury(&lines, session, Death::Closed, None).await })
             .await
     }
 

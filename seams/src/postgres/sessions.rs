@@ -7,8 +7,9 @@ use operators_kernel::{Beat, EntityKey, RedactionKey, SessionId, TenantId, Ticke
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use super::burials::{self, Death};
 use super::lines::Lines;
-use super::pages::{self, Death};
+use super::pages;
 use super::text::Call;
 use super::trouble::Trouble;
 use crate::book::Asker;
@@ -52,7 +53,7 @@ pub(super) async fn beat(lines: &Arc<Lines>, session: SessionId) -> Result<Beat,
     {
         let dead = SessionId(dead);
         // Its death is everybody's business: the next heartbeat, of whomever, tries again.
-        if let Err(trouble) = pages::bury(lines, dead, Death::Lease, None).await {
+        if let Err(trouble) = burials::bury(lines, dead, Death::Lease, None).await {
             tracing::warn!(session = %dead, ?trouble, "a dead session could not be buried yet");
         }
     }
