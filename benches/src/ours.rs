@@ -76,10 +76,11 @@ impl Ours {
         let said = |error: operators_kernel::IdentifierError| error.to_string();
         let entity_key = EntityKey::parse(format!("order:{order}")).map_err(said)?;
         let idempotency_key = IdempotencyKey::parse(effect.key()).map_err(said)?;
-        let args: Map<String, Value> = [("order", order), ("reason", "ship-risk-review".to_owned())]
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value.into()))
-            .collect();
+        let args: Map<String, Value> =
+            [("order", order), ("reason", "ship-risk-review".to_owned())]
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value.into()))
+                .collect();
         Ok(PlannedAction {
             connector: self.connector.clone(),
             tool: self.tool.clone(),
@@ -129,10 +130,7 @@ struct AtOnce(Arc<Effects>);
 impl Connector for AtOnce {
     async fn invoke(&self, _call: &Call) -> InvokeOutcome {
         self.0.happen();
-        InvokeOutcome::Applied(Effect {
-            result: json!({"status": "holded"}),
-            effect_id: None,
-        })
+        InvokeOutcome::Applied(Effect::of(json!({"status": "holded"})))
     }
 }
 

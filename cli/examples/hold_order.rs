@@ -49,8 +49,7 @@ struct Magento; // A real one would call the vendor, and pass `call.downstream_k
 #[async_trait]
 impl Connector for Magento {
     async fn invoke(&self, call: &Call) -> InvokeOutcome {
-        let result = serde_json::json!({"status": "holded", "order": call.args.get("order")});
-        let effect_id = None;
-        InvokeOutcome::Applied(Effect { result, effect_id })
+        let answer = serde_json::json!({"status": "holded", "order": call.args.get("order")});
+        InvokeOutcome::Applied(Effect::of(answer))
     }
 }

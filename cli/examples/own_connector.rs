@@ -90,7 +90,7 @@ impl Connector for Warehouse {
         );
         match Self::ask(stream, &request, call.deadline).await {
             Ok((200, result)) => InvokeOutcome::Applied(Effect {
-                result,
+                result: result.into(),
                 effect_id: Some(key.clone()),
             }),
             Ok((status @ 400..=500, _)) if status != 408 => {
@@ -110,7 +110,7 @@ impl Connector for Warehouse {
         match asked.await {
             Ok((200, seen)) if seen.get("applied") == Some(&true.into()) => {
                 ProbeOutcome::Applied(Effect {
-                    result: seen.get("result").cloned().unwrap_or_default(),
+                    result: seen.get("result").cloned().unwrap_or_default().into(),
                     effect_id: Some(call.downstream_key.clone()),
                 })
             }

@@ -65,7 +65,7 @@ impl TrustPolicy for Scores {
             _ => TrustDecision::Block,
         };
         Ruling {
-            rule: Some("score".to_owned()),
+            rule: Some("score".into()),
             policy: Some(Shared::from(PolicyRef {
                 name: "scores".to_owned(),
                 version: 1,

@@ -184,7 +184,7 @@ pub struct Original {
     /// When its outcome was recorded.
     pub applied_at: Timestamp,
     /// What the connector answered then.
-    pub result: Value,
+    pub result: Shared<Value>,
     /// Nobody knows whether it happened: a person closed the doubt, and it is never run again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub written_off: bool,
@@ -196,12 +196,12 @@ pub enum Outcome {
     /// A read was answered.
     Read {
         /// The answer.
-        result: Value,
+        result: Shared<Value>,
     },
     /// The effect happened and the key is burned.
     Applied {
         /// What the connector answered.
-        result: Value,
+        result: Shared<Value>,
     },
     /// The connector says that nothing happened; the key is free.
     Failed {
@@ -229,7 +229,7 @@ pub struct Refusal {
     /// The JSON pointers that differ, for a conflict.
     pub conflict: Vec<String>,
     /// The rule that set the limit, where one did.
-    pub rule: Option<String>,
+    pub rule: Option<Shared<str>>,
 }
 
 impl Refusal {
@@ -261,7 +261,7 @@ pub struct ActionResult {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "present"
     )]
-    pub result: Option<Value>,
+    pub result: Option<Shared<Value>>,
     /// Why not ok, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -270,7 +270,7 @@ pub struct ActionResult {
     pub reason: Option<Reason>,
     /// The trust rule that decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rule: Option<String>,
+    pub rule: Option<Shared<str>>,
     /// The receipt this proposal left.
     pub receipt_id: String,
     /// How many attempts this key has had, this one included; 0 if none was ever made.
@@ -284,8 +284,10 @@ pub struct ActionResult {
 }
 
 /// A `result` of JSON `null` is an answer; only a missing field is none.
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
+fn present<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Shared<Value>>, D::Error> {
+    Shared::deserialize(deserializer).map(Some)
 }
 
 impl ActionResult {
@@ -293,7 +295,7 @@ impl ActionResult {
     pub(crate) fn new(
         action: PlannedAction,
         weighed: TrustDecision,
-        rule: Option<String>,
+        rule: Option<Shared<str>>,
         receipt_id: String,
         attempt: u32,
         outcome: Outcome,

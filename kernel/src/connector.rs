@@ -195,9 +195,19 @@ pub enum InvokeOutcome {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Effect {
     /// Its answer.
-    pub result: Value,
+    pub result: Shared<Value>,
     /// Its own id for what it did.
     pub effect_id: Option<String>,
+}
+
+impl Effect {
+    /// One that the vendor has no id for.
+    pub fn of(result: Value) -> Self {
+        Self {
+            result: result.into(),
+            effect_id: None,
+        }
+    }
 }
 
 /// What a connector found when it asked "did it happen?".

@@ -120,10 +120,10 @@ impl Directive {
             tenant_id: tenant.clone(),
             reseller_id: None,
             operator: operator.clone(),
-            run_id: self.receipt_id.clone(),
-            plan_id: self.receipt_id.clone(),
+            run_id: self.receipt_id.as_str().into(),
+            plan_id: self.receipt_id.as_str().into(),
             event_id: None,
-            correlation_id: self.receipt_id.clone(),
+            correlation_id: self.receipt_id.as_str().into(),
             action: Shared::from(ReceiptAction {
                 connector: ConnectorName::parse(OURSELVES).map_err(invalid)?,
                 tool: ToolName::parse(tool).map_err(invalid)?,

@@ -1,9 +1,13 @@
 //! The order of the gates, top to bottom, and the task that owns the work.
 
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use dashmap::DashMap;
+use futures_util::FutureExt;
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
@@ -251,7 +255,8 @@ async fn dispose(step: Step, mut reply: Reply) {
     reply.answer(outcome);
 }
 
-/// Runs the work in a task of its own, so that a caller who gives up cannot part claim and settle.
+/// Runs the work so that a caller who gives up cannot part claim and settle: as far as it comes
+/// without waiting right here, where nobody can give up, and the rest in a task of its own.
 async fn owned<W, F>(at_work: Arc<()>, work: W) -> Result<ActionResult, ExecError>
 where
     W: FnOnce(Reply) -> F,
@@ -261,21 +266,24 @@ where
     let span = tracing::Span::current();
     let work = work(Reply::new(sender));
     // Boxed: the runtime moves a task's future several times before it runs.
-    let future = Box::pin(async move {
+    let mut work = Box::pin(AssertUnwindSafe(async move {
         work.await;
         drop(at_work);
-    })
-    .instrument(span);
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one task that owns an action; its end is awaited through the reply"
-    )]
-    drop(tokio::spawn(future));
+    }))
+    .catch_unwind();
+    let begun = poll_fn(|context| Poll::Ready(work.poll_unpin(context))).await;
+    if begun.is_pending() {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the one task that owns an action; its end is awaited through the reply"
+        )]
+        drop(tokio::spawn(work.instrument(span)));
+    }
     receiver.await.unwrap_or_else(|_| {
-        // The task panicked (a bug here, not in a connector) or the runtime is shutting down. Its
+        // The work panicked (a bug here, not in a connector) or the runtime is shutting down. Its
         // guards freed the turn; what was claimed is found as a doubt.
         Err(ExecError::Invariant(
-            "the task that owned the action ended without an answer".to_owned(),
+            "the work on the action ended without an answer".to_owned(),
         ))
     })
 }

@@ -436,7 +436,7 @@ fn result_of(
     }
     let outcome = match outcome {
         SettledOutcome::Applied(effect) => Outcome::Applied {
-            result: effect.into_inner().result,
+            result: effect.result.clone(),
         },
         SettledOutcome::NotApplied { error } => Outcome::Failed {
             error: answer.error.unwrap_or(error),

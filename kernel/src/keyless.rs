@@ -48,7 +48,7 @@ impl Keyless {
                 .await
             {
                 SettledOutcome::Applied(effect) => Outcome::Read {
-                    result: effect.into_inner().result,
+                    result: effect.result.clone(),
                 },
                 SettledOutcome::NotApplied { error } | SettledOutcome::Unknown { error } => {
                     Outcome::Failed { error }

@@ -65,7 +65,7 @@ pub struct ReceiptFilter {
 impl ReceiptFilter {
     /// Whether a receipt is what was looked for; stores may use it or do the same in their query.
     pub fn admits(&self, receipt: &Receipt) -> bool {
-        fn fits<T: PartialEq>(wanted: Option<&T>, found: Option<&T>) -> bool {
+        fn fits<T: PartialEq + ?Sized>(wanted: Option<&T>, found: Option<&T>) -> bool {
             wanted.is_none_or(|wanted| found == Some(wanted))
         }
         fits(self.receipt_id.as_ref(), Some(&receipt.receipt_id))
@@ -79,8 +79,11 @@ impl ReceiptFilter {
                 self.idempotency_key.as_ref(),
                 Some(&receipt.idempotency_key),
             )
-            && fits(self.correlation_id.as_ref(), Some(&receipt.correlation_id))
-            && fits(self.run_id.as_ref(), Some(&receipt.run_id))
+            && fits(
+                self.correlation_id.as_deref(),
+                Some(&*receipt.correlation_id),
+            )
+            && fits(self.run_id.as_deref(), Some(&*receipt.run_id))
             && self.since.is_none_or(|since| receipt.settled_at >= since)
             && self.until.is_none_or(|until| receipt.settled_at < until)
     }

@@ -202,7 +202,7 @@ impl Proposed {
             tenant: &tenant,
             operator: self.run.operator.as_ref(),
             action: &self.action,
-            event: self.run.event.as_ref(),
+            event: self.run.event.as_deref(),
         };
         let ruling = catch_unwind(AssertUnwindSafe(|| policy.evaluate(&question)))
             .unwrap_or_else(|_panic| Ruling::closed("the policy panicked"))
@@ -353,7 +353,7 @@ impl Work for Scrubbed {
 
 fn scrub(redaction: &Redaction, effect: Effect) -> Effect {
     Effect {
-        result: redaction.scrub(effect.result),
+        result: redaction.scrub(effect.result.into_inner()).into(),
         effect_id: effect.effect_id.map(|id| redaction.scrub_text(id)),
     }
 }

@@ -94,13 +94,13 @@ pub struct Proposal {
     /// Who proposed.
     pub operator: Option<OperatorName>,
     /// The run it was part of.
-    pub run_id: String,
+    pub run_id: Shared<str>,
     /// The plan it stood in.
-    pub plan_id: String,
+    pub plan_id: Shared<str>,
     /// The event behind the plan.
     pub event_id: Option<String>,
     /// The thread through sense, reason and act.
-    pub correlation_id: String,
+    pub correlation_id: Shared<str>,
     /// The action.
     pub action: Shared<ReceiptAction>,
     /// Its magnitude.
@@ -118,7 +118,7 @@ pub struct Proposal {
     /// What trust said.
     pub decision: TrustDecision,
     /// The rule that said so.
-    pub rule: Option<String>,
+    pub rule: Option<Shared<str>>,
     /// The policy that rule stands in.
     pub policy: Option<Shared<PolicyRef>>,
     /// What the rule saw.
@@ -202,7 +202,7 @@ pub struct Receipt {
     /// How many attempts the key has had, this one included.
     pub attempt: u32,
     /// The thread through sense, reason and act.
-    pub correlation_id: String,
+    pub correlation_id: Shared<str>,
     /// What became of it; null for what is no proposal.
     pub decision: Option<Disposition>,
     /// The vendor's id for the effect.
@@ -234,7 +234,7 @@ pub struct Receipt {
     /// How it ended; null for what is no proposal.
     pub outcome: Option<ReceiptOutcome>,
     /// The plan.
-    pub plan_id: String,
+    pub plan_id: Shared<str>,
     /// The policy that rule stands in.
     pub policy: Option<Shared<PolicyRef>>,
     /// When it was proposed.
@@ -250,9 +250,9 @@ pub struct Receipt {
     /// The action's revision.
     pub revision: Option<u64>,
     /// The trust rule that decided.
-    pub rule: Option<String>,
+    pub rule: Option<Shared<str>>,
     /// The run.
-    pub run_id: String,
+    pub run_id: Shared<str>,
     /// The session that acted.
     pub session: Option<SessionId>,
     /// When its end was recorded.

@@ -42,7 +42,7 @@ pub struct Forecast {
     pub reason: Option<Reason>,
     /// The trust rule that would decide.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rule: Option<String>,
+    pub rule: Option<Shared<str>>,
     /// For a duplicate of what is applied already: that application.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original: Option<Original>,
@@ -184,10 +184,7 @@ impl Rehearsal<'_> {
             session: key.session,
             mark: key.mark(),
             proposal: key.proposal.clone(),
-            outcome: SettledOutcome::Applied(Shared::from(Effect {
-                result: serde_json::Value::Null,
-                effect_id: None,
-            })),
+            outcome: SettledOutcome::Applied(Shared::from(Effect::of(serde_json::Value::Null))),
             result_digest: String::new(),
             at: self.seams.clock.now(),
         };
@@ -207,11 +204,11 @@ impl Rehearsal<'_> {
 fn flat(
     action: PlannedAction,
     decision: TrustDecision,
-    rule: Option<String>,
+    rule: Option<Shared<str>>,
     ending: Option<Outcome>,
 ) -> Forecast {
     let outcome = ending.unwrap_or(Outcome::Applied {
-        result: serde_json::Value::Null,
+        result: serde_json::Value::Null.into(),
     });
     let result = ActionResult::new(action, decision, rule, String::new(), 0, outcome);
     Forecast {

@@ -9,6 +9,7 @@ use crate::connector::ToolRegistry;
 use crate::durable::DurableExec;
 use crate::envelope::EventEnvelope;
 use crate::key::{OperatorName, TenantId};
+use crate::shared::Shared;
 use crate::trust::TrustPolicy;
 
 /// Waiters on one entity before new ones are refused: far above an honest burst, far below what a
@@ -70,13 +71,13 @@ pub struct RunContext {
     /// Who proposes it.
     pub operator: Option<OperatorName>,
     /// The event behind it.
-    pub event: Option<EventEnvelope>,
+    pub event: Option<Shared<EventEnvelope>>,
     /// The run.
-    pub run_id: String,
+    pub run_id: Shared<str>,
     /// The plan.
-    pub plan_id: String,
+    pub plan_id: Shared<str>,
     /// The thread through sense, reason and act.
-    pub correlation_id: String,
+    pub correlation_id: Shared<str>,
 }
 
 impl RunContext {
@@ -86,9 +87,9 @@ impl RunContext {
             tenant,
             operator: None,
             event: None,
-            run_id: clock.id(IdKind::Run),
-            plan_id: clock.id(IdKind::Plan),
-            correlation_id: clock.id(IdKind::Correlation),
+            run_id: clock.id(IdKind::Run).into(),
+            plan_id: clock.id(IdKind::Plan).into(),
+            correlation_id: clock.id(IdKind::Correlation).into(),
         }
     }
 }

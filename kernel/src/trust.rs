@@ -42,7 +42,7 @@ pub struct Ruling {
     /// The decision.
     pub decision: TrustDecision,
     /// The rule that decided; `None` when nothing matched and the default closed the gate.
-    pub rule: Option<String>,
+    pub rule: Option<Shared<str>>,
     /// The policy the rule stands in.
     pub policy: Option<Shared<PolicyRef>>,
     /// What the rule saw, in words, for the receipt; never an argument's value.
@@ -67,7 +67,7 @@ pub enum OnAlert {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
     /// The rule that sets it, for the receipt of what it stops.
-    pub rule: String,
+    pub rule: Shared<str>,
     /// The policy that rule stands in.
     pub policy: Shared<PolicyRef>,
     /// Which effects are counted together: the same text for all of them, and for no other, in

@@ -23,7 +23,7 @@ impl Rule {
     /// A rule that speaks of every action, and asks nothing of it.
     pub fn new(name: &str, decision: TrustDecision) -> Self {
         Self {
-            name: name.to_owned(),
+            name: name.into(),
             line: 0,
             connector: None,
             tool: None,
@@ -147,7 +147,7 @@ impl Policy {
         };
         let head = Head {
             reference: Shared::from(PolicyRef {
-                name: name.to_owned(),
+                name: name.into(),
                 version,
                 digest,
             }),

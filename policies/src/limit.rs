@@ -86,7 +86,7 @@ impl RuleLimit {
     pub(crate) fn for_question(
         self,
         policy: &Shared<PolicyRef>,
-        rule: &str,
+        rule: &Shared<str>,
         question: &TrustQuestion<'_>,
     ) -> Limit {
         let action = question.action;
@@ -97,7 +97,7 @@ impl RuleLimit {
             LimitBy::Tenant => json!([]),
         };
         Limit {
-            rule: rule.to_owned(),
+            rule: rule.clone(),
             policy: policy.clone(),
             // As JSON, so that no two lists of parts are one text.
             scope: json!([policy.name, rule, self.by.as_str(), counted]).to_string(),

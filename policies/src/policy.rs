@@ -62,7 +62,7 @@ impl Policy {
 /// One rule: which actions it speaks of, what it says of them, and what must hold for that.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    pub(crate) name: String,
+    pub(crate) name: Shared<str>,
     pub(crate) line: usize,
     pub(crate) connector: Option<ConnectorName>,
     pub(crate) tool: Option<ToolPattern>,

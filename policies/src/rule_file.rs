@@ -234,7 +234,7 @@ impl<'a> Source<'a> {
         let on_alert = on_alert.and_then(|word| kept(word, problems));
         let rule = Rule {
             decision: decision?,
-            name: raw.name.get_ref().clone(),
+            name: raw.name.get_ref().as_str().into(),
             line,
             connector,
             tool,

@@ -153,7 +153,7 @@ fn the_embedding_example_prints_the_two_results_of_one_hold_proposed_twice() {
     assert_eq!(first.decision, Disposition::Allow);
     assert_eq!(
         first.result,
-        Some(json!({"status": "holded", "order": "SO-10884"}))
+        Some(json!({"status": "holded", "order": "SO-10884"}).into())
     );
     assert_eq!(second.decision, Disposition::Dedup);
     assert_eq!(second.result, None);

@@ -56,7 +56,7 @@ fn answers_come_from_a_file_and_may_be_bad_news() {
     answer(r#"{"orders.hold": {"result": {"status": "held"}, "effect_id": "ho-7"}}"#);
     let said = project.plan(&json!([hold("SO-1")])).ended(0);
     let results = said.results();
-    assert_eq!(results[0].result, Some(json!({"status": "held"})));
+    assert_eq!(results[0].result, Some(json!({"status": "held"}).into()));
     answer(r#"{"orders.hold": {"outcome": "not_applied", "error": "sold out"}}"#);
     let said = project.plan(&json!([hold("SO-2")])).ended(4);
     assert!(said.stdout.contains("sold out"), "{said:#?}");

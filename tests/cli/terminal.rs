@@ -93,7 +93,7 @@ fn json_output_stays_one_array_that_keeps_the_text() {
     is_harmless(&said.stdout);
     let results = said.results();
     assert_eq!(results.len(), 1);
-    assert_eq!(results[0].result, Some(json!({"status": HOSTILE})));
+    assert_eq!(results[0].result, Some(json!({"status": HOSTILE}).into()));
     let written: Vec<Value> = serde_json::from_str(&said.stdout).expect("one array");
     assert_eq!(written.len(), 1);
 }

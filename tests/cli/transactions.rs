@@ -72,7 +72,7 @@ fn accounts_are_debited_once(project: &Project, balance: &dyn Fn() -> i64) {
         json!({"name": "ada"})
     )]));
     let read = read.ended(0).results();
-    assert_eq!(read[0].result, Some(json!([{"balance": 50}])));
+    assert_eq!(read[0].result, Some(json!([{"balance": 50}]).into()));
 
     let applied = project.receipts();
     let applied = applied

@@ -259,10 +259,7 @@ impl Arena {
                     attempt: doubt.attempt,
                     result_digest: json::digest(&result).expect("a digest"),
                     verdict: if took_effect {
-                        Verdict::Applied(Effect {
-                            result,
-                            effect_id: None,
-                        })
+                        Verdict::Applied(Effect::of(result))
                     } else {
                         Verdict::NotApplied
                     },

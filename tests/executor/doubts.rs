@@ -26,7 +26,7 @@ fn refund(key: &str) -> operators_kernel::PlannedAction {
 
 fn found(id: &str) -> ProbeOutcome {
     ProbeOutcome::Applied(Effect {
-        result: json!({"found": true}),
+        result: json!({"found": true}).into(),
         effect_id: Some(id.to_owned()),
     })
 }

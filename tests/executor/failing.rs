@@ -306,10 +306,7 @@ async fn a_probe_whose_finding_could_not_be_recorded_still_ends_with_a_receipt()
         let note = action("orders.note", "e", "k", json!({}));
         world.connector.then([Act::ApplyThenUnknown]);
         assert!(!one(&executor, &world, note.clone()).await.ok);
-        let effect = operators_kernel::Effect {
-            result: json!({}),
-            effect_id: None,
-        };
+        let effect = operators_kernel::Effect::of(json!({}));
         let found = operators_kernel::ProbeOutcome::Applied(effect);
         world.connector.probes_find([found.clone(), found]);
         store.next(Op::Resolve, [fault]);

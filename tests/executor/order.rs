@@ -152,7 +152,7 @@ async fn a_read_is_invoked_after_its_turn_without_dedup_and_without_policy() {
         let result = one(&executor, &stage.world, read).await;
         stage.trace.note("caller: has the result");
         assert_eq!(words(&result), "ALLOW true -");
-        assert_eq!(result.result, Some(json!({"status": "done"})));
+        assert_eq!(result.result, Some(json!({"status": "done"}).into()));
         assert_eq!(
             stage.trace.take(),
             [

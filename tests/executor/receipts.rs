@@ -293,8 +293,8 @@ async fn a_receipt_carries_the_context_of_its_run() {
         Some("thread-1".to_owned()),
     );
     event.reseller_id = Some("reseller".to_owned());
-    run.correlation_id.clone_from(&event.correlation_id);
-    run.event = Some(event.clone());
+    run.correlation_id = event.correlation_id.as_str().into();
+    run.event = Some(event.clone().into());
     let mut full = hold("e", "k");
     full.value = serde_json::Number::from_f64(12.5);
     full.revision = Some(3);
@@ -320,7 +320,7 @@ async fn a_receipt_carries_the_context_of_its_run() {
         );
     }
     assert_eq!(receipt.event_id.as_ref(), Some(&event.event_id));
-    assert_eq!(receipt.correlation_id, "thread-1");
+    assert_eq!(&*receipt.correlation_id, "thread-1");
     assert_eq!((receipt.run_id, receipt.plan_id), (run.run_id, run.plan_id));
     assert_eq!(receipt.proposed_at, now(&world));
 }

@@ -52,7 +52,7 @@ fn effect(call: &Call) -> Effect {
         .map(|c| ((*c).to_owned(), json!(1)))
         .collect();
     Effect {
-        result: json!({"args": call.args, "text": echo(call), "named": named}),
+        result: json!({"args": call.args, "text": echo(call), "named": named}).into(),
         effect_id: Some(format!("id-{}", CANARIES[0])),
     }
 }

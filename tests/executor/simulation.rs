@@ -219,10 +219,7 @@ impl Scene {
                 .done(&downstream_key(tenant, &key, doubt.generation));
             let verdict = match truth {
                 None => Verdict::NotApplied,
-                Some(_) => Verdict::Applied(Effect {
-                    result: json!({"seen": true}),
-                    effect_id: None,
-                }),
+                Some(_) => Verdict::Applied(Effect::of(json!({"seen": true}))),
             };
             let resolution = Resolution {
                 key,

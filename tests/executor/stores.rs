@@ -133,3 +133,25 @@ async fn burned_keys_doubts_and_receipts_survive_a_restart() {
     );
     assert!(after.connector.calls().is_empty());
 }
+
+/// Rule 2.6: a store that panics ends the action, not the executor: at once, and in the task that goes
+/// on with work that had to wait.
+#[tokio::test]
+async fn a_store_that_panics_leaves_no_held_turn() {
+    for waits in [false, true] {
+        let (world, store, executor) = started().await;
+        let fault = Fault::Then(Arc::new(|| panic!("the store's bug")));
+        if waits {
+            // The claim is decided after a pause, so the settlement panics in the task.
+            store.next(Op::Claim, [Fault::Yield(2)]);
+            store.next(Op::Settle, [fault]);
+        } else {
+            store.next(Op::Claim, [fault]);
+        }
+        let error = executor.run_action(&world.run(), hold("e", "k")).await;
+        let error = error.expect_err("told");
+        assert!(matches!(error, ExecError::Invariant(_)), "{error}");
+        assert_eq!(executor.entities_in_flight(), 0, "waits: {waits}");
+        assert!(one(&executor, &world, hold("e2", "k2")).await.ok);
+    }
+}

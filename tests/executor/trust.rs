@@ -265,7 +265,7 @@ impl TrustPolicy for Unkept {
 #[tokio::test]
 async fn a_limit_that_no_store_counts_blocks() {
     let limit = Limit {
-        rule: "r".to_owned(),
+        rule: "r".into(),
         policy: Shared::from(PolicyRef {
             name: "p".to_owned(),
             version: 1,

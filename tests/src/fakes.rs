@@ -203,12 +203,7 @@ impl Connector for ScriptedConnector {
         let act = self.script.lock().expect("script").pop_front();
         // A real call takes a moment: overlap, if any were possible, would show.
         tokio::task::yield_now().await;
-        let done = |result| {
-            InvokeOutcome::Applied(Effect {
-                result,
-                effect_id: None,
-            })
-        };
+        let done = |result: serde_json::Value| InvokeOutcome::Applied(Effect::of(result));
         match act.unwrap_or(Act::Apply) {
             Act::Apply => {
                 self.apply(call);
@@ -302,7 +297,7 @@ impl TrustPolicy for Panics {
 
 fn ruling(decision: TrustDecision) -> Ruling {
     Ruling {
-        rule: Some("the test's rule".to_owned()),
+        rule: Some("the test's rule".into()),
         ..Ruling::of(decision)
     }
 }

@@ -202,10 +202,7 @@ fn resolution(
     let mut result_digest = String::new();
     let verdict = if args.applied {
         result_digest = json::digest(&result)?;
-        Verdict::Applied(Effect {
-            result,
-            effect_id: None,
-        })
+        Verdict::Applied(Effect::of(result))
     } else if args.not_applied {
         Verdict::NotApplied
     } else {

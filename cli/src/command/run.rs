@@ -168,8 +168,8 @@ async fn job(
     Ok(Job {
         context: RunContext {
             operator: operator.cloned(),
-            correlation_id: event.correlation_id.clone(),
-            event: Some(event),
+            correlation_id: event.correlation_id.as_str().into(),
+            event: Some(event.into()),
             ..RunContext::new(clock, tenant.clone())
         },
         goal: known.and_then(|operator| operator.goal.clone()),

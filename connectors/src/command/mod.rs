@@ -144,7 +144,10 @@ fn judge(
             Ok(value) => {
                 let result = hidden.blank_value(value);
                 let effect_id = tool.effect_id.take(&result);
-                Answer::Applied(Effect { result, effect_id })
+                Answer::Applied(Effect {
+                    result: result.into(),
+                    effect_id,
+                })
             }
             Err(problem) => Answer::Unknown(told(&format!(
                 "ended with exit code {code}, but its stdout {problem}"

@@ -71,7 +71,7 @@ impl FileConnector {
 
     fn effect(&self, call: &Call) -> Effect {
         Effect {
-            result: json!({ "appended": true, "file": self.shown }),
+            result: json!({ "appended": true, "file": self.shown }).into(),
             effect_id: Some(call.downstream_key.clone()),
         }
     }
@@ -117,10 +117,7 @@ impl FileConnector {
             .map(|()| last)
         });
         match read.await {
-            Ok(Ok(lines)) => InvokeOutcome::Applied(Effect {
-                result: Value::Array(lines.into()),
-                effect_id: None,
-            }),
+            Ok(Ok(lines)) => InvokeOutcome::Applied(Effect::of(Value::Array(lines.into()))),
             // A read has no effect, whatever went wrong.
             Ok(Err(problem)) => InvokeOutcome::NotApplied(self.error(&problem)),
             Err(error) => InvokeOutcome::NotApplied(self.error(&error.to_string())),

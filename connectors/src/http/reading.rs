@@ -133,7 +133,10 @@ impl Take {
             None => body,
             Some(pointer) => pointer.find(&body).cloned().unwrap_or(Value::Null),
         };
-        Effect { result, effect_id }
+        Effect {
+            result: result.into(),
+            effect_id,
+        }
     }
 }
 

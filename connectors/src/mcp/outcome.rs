@@ -76,7 +76,10 @@ pub(crate) fn of(
 
 fn applied(result: Value, tool: &McpTool) -> InvokeOutcome {
     let effect_id = tool.effect_id.take(&result);
-    InvokeOutcome::Applied(Effect { result, effect_id })
+    InvokeOutcome::Applied(Effect {
+        result: result.into(),
+        effect_id,
+    })
 }
 
 /// What a result says: its structured part, the one text it has, or all of its blocks.

@@ -134,10 +134,7 @@ impl SqlConnector {
 
 /// What is kept of an answer whose effect happened, however large it is.
 fn kept(rows: Rows, tool: &SqlTool, hidden: &Hidden) -> Effect {
-    effect(rows, tool, hidden).unwrap_or_else(|problem| Effect {
-        result: json!({ "left_out": problem }),
-        effect_id: None,
-    })
+    effect(rows, tool, hidden).unwrap_or_else(|problem| Effect::of(json!({ "left_out": problem })))
 }
 
 fn effect(rows: Rows, tool: &SqlTool, hidden: &Hidden) -> Result<Effect, String> {
@@ -159,7 +156,10 @@ fn effect(rows: Rows, tool: &SqlTool, hidden: &Hidden) -> Result<Effect, String>
         Some(Value::Number(id)) => Some(id.to_string()),
         _ => None,
     };
-    Ok(Effect { result, effect_id })
+    Ok(Effect {
+        result: result.into(),
+        effect_id,
+    })
 }
 
 #[async_trait]

@@ -87,7 +87,7 @@ fn effect(answer: Answer, call: &Call) -> Effect {
     let id = answer.effect_id.as_ref().unwrap_or(&call.downstream_key);
     Effect {
         effect_id: Some(format!("{MARK}{id}")),
-        result: answer.result.unwrap_or_else(|| json!(call.args)),
+        result: answer.result.unwrap_or_else(|| json!(call.args)).into(),
     }
 }
 

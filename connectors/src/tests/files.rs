@@ -59,7 +59,7 @@ async fn an_effect_is_one_line_with_its_keys() {
     match probe(&registry, &noted("dk-2")).await {
         ProbeOutcome::Applied(effect) => {
             assert_eq!(
-                (effect.result, effect.effect_id),
+                (effect.result.into_inner(), effect.effect_id),
                 (result, Some("dk-2".to_owned()))
             );
         }

@@ -124,7 +124,7 @@ async fn invoke(registry: &Registry, call: &Call) -> InvokeOutcome {
 #[track_caller]
 fn applied(outcome: InvokeOutcome) -> (Value, Option<String>) {
     match outcome {
-        InvokeOutcome::Applied(effect) => (effect.result, effect.effect_id),
+        InvokeOutcome::Applied(effect) => (effect.result.into_inner(), effect.effect_id),
         other => panic!("not applied: {other:?}"),
     }
 }

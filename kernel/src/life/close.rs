@@ -139,7 +139,7 @@ fn write_off(record: &mut KeyRecord, resolution: &Resolution) {
         original: Original {
             receipt_id: resolution.receipt_id.clone(),
             applied_at: resolution.at,
-            result: serde_json::Value::Null,
+            result: serde_json::Value::Null.into(),
             written_off: true,
         },
         effect_id: None,

@@ -165,7 +165,7 @@ mod tests {
 
     fn limit(max: u32) -> Limit {
         Limit {
-            rule: "few".to_owned(),
+            rule: "few".into(),
             policy: Shared::from(PolicyRef {
                 name: "p".to_owned(),
                 version: 1,

@@ -74,7 +74,7 @@ pub fn told(key: &KeyRecord, performance: &Performance, receipt: Option<&Receipt
         // Its key was forgotten since, and the answer with it.
         return Performed {
             outcome: SettledOutcome::Applied(Shared::from(Effect {
-                result: Value::Null,
+                result: Value::Null.into(),
                 effect_id: receipt.and_then(|receipt| receipt.effect_id.clone()),
             })),
             answer: SettleAnswer {

@@ -44,7 +44,7 @@ fn every_limit_of_every_rule_that_speaks_is_asked_for() {
         .map(|limit| {
             (
                 limit.policy.name.as_str(),
-                limit.rule.as_str(),
+                &*limit.rule,
                 limit.max,
                 limit.window,
             )

@@ -43,7 +43,7 @@ fn rules_are_replaced_as_a_whole_and_a_bad_file_keeps_the_old_ones() {
         )
     };
     let (decision, rule, version, digest) = rules(&live);
-    assert_eq!((decision, rule.as_str(), version), (Allow, "v1", 1));
+    assert_eq!((decision, &*rule, version), (Allow, "v1", 1));
     assert_eq!(live.reload().expect("loads"), Reloaded::Same);
 
     for bad in [
@@ -54,7 +54,7 @@ fn rules_are_replaced_as_a_whole_and_a_bad_file_keeps_the_old_ones() {
         fs::write(&file, bad).expect("writes");
         let error = live.reload().expect_err("does not load").to_string();
         assert!(error.contains("p.toml"), "{error}");
-        assert_eq!(rules(&live), (Allow, "v1".to_owned(), 1, digest.clone()));
+        assert_eq!(rules(&live), (Allow, "v1".into(), 1, digest.clone()));
     }
     fs::remove_file(&file).expect("there");
     assert!(live.reload().is_err());
@@ -96,7 +96,7 @@ fn a_question_sees_the_rules_before_or_after() {
                     let version = ruling.policy.expect("cited").version;
                     let wanted = if version == 1 { Allow } else { Block };
                     assert_eq!(ruling.decision, wanted);
-                    assert_eq!(ruling.rule, Some(format!("v{version}")));
+                    assert_eq!(ruling.rule, Some(format!("v{version}").into()));
                 }
             });
         }

@@ -208,7 +208,7 @@ fn kept(mut application: Application) -> Result<Application, String> {
     let bytes = to_json(result)?.len();
     if bytes > RESULT_BYTES_MAX {
         let digest = json::digest(result).map_err(|error| error.to_string())?;
-        *result = serde_json::json!({ "digest": digest, "bytes": bytes, "kept": false });
+        *result = serde_json::json!({ "digest": digest, "bytes": bytes, "kept": false }).into();
     }
     Ok(application)
 }

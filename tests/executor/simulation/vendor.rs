@@ -154,7 +154,7 @@ impl Connector for Door {
             0..55 => {
                 vendor.apply(call);
                 InvokeOutcome::Applied(Effect {
-                    result: json!({"attempt": call.attempt}),
+                    result: json!({"attempt": call.attempt}).into(),
                     effect_id: Some(call.downstream_key.clone()),
                 })
             }
@@ -186,10 +186,7 @@ impl Connector for Door {
         tokio::time::sleep(Duration::from_millis(roll)).await;
         match self.0.done(&call.downstream_key) {
             _ if roll < 20 => ProbeOutcome::Unknown(ConnectorError::new("cannot tell")),
-            Some(_) => ProbeOutcome::Applied(Effect {
-                result: json!({"found": true}),
-                effect_id: None,
-            }),
+            Some(_) => ProbeOutcome::Applied(Effect::of(json!({"found": true}))),
             None => ProbeOutcome::NotApplied,
         }
     }

@@ -15,7 +15,7 @@ use crate::stores::Bench;
 fn alerting(entity: &str, name: &str) -> Claim {
     let mut claim = ask(entity, name);
     claim.proposal.decision = TrustDecision::Alert;
-    claim.proposal.rule = Some("dear".to_owned());
+    claim.proposal.rule = Some("dear".into());
     claim
 }
 

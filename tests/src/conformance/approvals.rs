@@ -16,7 +16,7 @@ fn asking(entity: &str, name: &str) -> Claim {
     let mut claim = ask(entity, name);
     claim.on_alert = OnAlert::Approve;
     claim.proposal.decision = TrustDecision::Alert;
-    claim.proposal.rule = Some("ask first".to_owned());
+    claim.proposal.rule = Some("ask first".into());
     claim.proposal.policy = Some(policy("sha256:01").into());
     claim
 }

@@ -49,10 +49,10 @@ pub fn ask(entity_key: &str, idempotency_key: &str) -> Claim {
             tenant_id: tenant(),
             reseller_id: None,
             operator: None,
-            run_id: "run_1".to_owned(),
-            plan_id: "pl_1".to_owned(),
+            run_id: "run_1".into(),
+            plan_id: "pl_1".into(),
             event_id: None,
-            correlation_id: "co_1".to_owned(),
+            correlation_id: "co_1".into(),
             action: Shared::from(ReceiptAction {
                 connector: ConnectorName::parse("shop").expect("a connector"),
                 tool: ToolName::parse("orders.hold").expect("a tool"),
@@ -65,7 +65,7 @@ pub fn ask(entity_key: &str, idempotency_key: &str) -> Claim {
             source_id: None,
             index_hash: None,
             decision: TrustDecision::Allow,
-            rule: Some("the test's rule".to_owned()),
+            rule: Some("the test's rule".into()),
             policy: None,
             note: None,
             approver: None,
@@ -138,7 +138,13 @@ pub fn fingerprint(proposal: &Proposal) -> Fingerprint {
 /// It happened, and the vendor answered this.
 pub fn applied_with(result: serde_json::Value) -> SettledOutcome {
     let effect_id = Some("vendor-7".to_owned());
-    SettledOutcome::Applied(Effect { result, effect_id }.into())
+    SettledOutcome::Applied(
+        Effect {
+            result: result.into(),
+            effect_id,
+        }
+        .into(),
+    )
 }
 
 /// It happened.
@@ -162,10 +168,7 @@ pub fn unknown() -> SettledOutcome {
 
 /// A person says that it happened.
 pub fn it_happened() -> Verdict {
-    Verdict::Applied(Effect {
-        result: json!({"seen": "by eye"}),
-        effect_id: None,
-    })
+    Verdict::Applied(Effect::of(json!({"seen": "by eye"})))
 }
 
 /// A session on a handle of its own.

@@ -16,7 +16,7 @@ const HOUR: Duration = Duration::from_hours(1);
 
 fn limit(max: u32, scope: &str) -> Limit {
     Limit {
-        rule: format!("at most {max}"),
+        rule: format!("at most {max}").into(),
         policy: Shared::from(PolicyRef {
             name: "limits".to_owned(),
             version: 7,

@@ -164,8 +164,8 @@ pub async fn every_filter_finds_its_receipts(bench: &dyn Bench) {
     let mut special = ask("order:2", "special");
     special.proposal.operator = Some(OperatorName::parse("ship-risk").expect("a name"));
     special.proposal.action.tool = ToolName::parse("orders.release").expect("a tool");
-    "co_2".clone_into(&mut special.proposal.correlation_id);
-    "run_2".clone_into(&mut special.proposal.run_id);
+    special.proposal.correlation_id = "co_2".into();
+    special.proposal.run_id = "run_2".into();
     special.proposal.decision = TrustDecision::Alert;
     desk.run(&ask("order:1", "plain"), applied()).await;
     desk.run(&special, failed()).await;

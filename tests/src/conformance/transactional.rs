@@ -26,10 +26,9 @@ impl Work for Job {
 
     fn outcome(&self, ran: Result<Rows, String>) -> InvokeOutcome {
         match ran {
-            Ok(rows) if rows.affected == 1 => InvokeOutcome::Applied(Effect {
-                result: json!({"rows_affected": rows.affected, "rows": rows.rows}),
-                effect_id: None,
-            }),
+            Ok(rows) if rows.affected == 1 => InvokeOutcome::Applied(Effect::of(
+                json!({"rows_affected": rows.affected, "rows": rows.rows}),
+            )),
             Ok(rows) => {
                 let said = format!("{} rows, not one", rows.affected);
                 InvokeOutcome::NotApplied(ConnectorError::new(said))
@@ -346,7 +345,7 @@ pub async fn a_dead_owners_slot_is_given_back(bench: &dyn Bench) {
     };
     let limited = |mut claim: Claim| {
         claim.limits = vec![Limit {
-            rule: "few".to_owned(),
+            rule: "few".into(),
             policy: Shared::from(PolicyRef {
                 name: "p".to_owned(),
                 version: 1,

@@ -130,7 +130,7 @@ fn context(project: &Project, parts: &Parts, args: &EvalArgs) -> Result<RunConte
     };
     Ok(RunContext {
         operator: args.operator.clone(),
-        event: Some(event),
+        event: Some(event.into()),
         ..RunContext::new(clock, tenant)
     })
 }
@@ -153,7 +153,7 @@ fn question<'a>(context: &'a RunContext, action: &'a PlannedAction) -> TrustQues
         tenant: &context.tenant,
         operator: context.operator.as_ref(),
         action,
-        event: context.event.as_ref(),
+        event: context.event.as_deref(),
     }
 }
 

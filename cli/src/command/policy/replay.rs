@@ -27,10 +27,10 @@ struct Row {
     entity_key: String,
     idempotency_key: String,
     was: Disposition,
-    was_rule: Option<String>,
+    was_rule: Option<Shared<str>>,
     /// Null when it cannot be told.
     now: Option<Disposition>,
-    rule: Option<String>,
+    rule: Option<Shared<str>>,
     policy: Option<Shared<PolicyRef>>,
     flips: bool,
     /// Why it is so now, or why it cannot be told.

@@ -36,7 +36,7 @@ impl<'a> From<&'a ActionResult> for Ending<'a> {
             original: result.original.as_ref(),
             done: Some(Done {
                 receipt_id: &result.receipt_id,
-                result: result.result.as_ref(),
+                result: result.result.as_deref(),
             }),
         }
     }

@@ -208,7 +208,7 @@ fn allowed_to<'a>(
             tenant: &context.tenant,
             operator: Some(name),
             action,
-            event: context.event.as_ref(),
+            event: context.event.as_deref(),
         });
         explained.ruling.decision != TrustDecision::Block
     })

@@ -121,7 +121,7 @@ pub(crate) fn explanation<'a>(
         tenant: &job.context.tenant,
         operator: job.context.operator.as_ref(),
         action,
-        event: job.context.event.as_ref(),
+        event: job.context.event.as_deref(),
     }))
 }
 

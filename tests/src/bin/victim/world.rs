@@ -229,10 +229,9 @@ impl Connector for Probing {
         });
         let seen = asked.await.expect("a question does not panic");
         match seen.map(|text| serde_json::from_str::<Value>(&text)) {
-            Ok(Ok(seen)) if seen["applied"] == true => ProbeOutcome::Applied(Effect {
-                result: seen["result"].clone(),
-                effect_id: None,
-            }),
+            Ok(Ok(seen)) if seen["applied"] == true => {
+                ProbeOutcome::Applied(Effect::of(seen["result"].clone()))
+            }
             Ok(Ok(_)) => ProbeOutcome::NotApplied,
             Ok(Err(error)) => ProbeOutcome::Unknown(ConnectorError::new(error.to_string())),
             Err(error) => ProbeOutcome::Unknown(ConnectorError::new(error.to_string())),

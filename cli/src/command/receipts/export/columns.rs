@@ -54,8 +54,8 @@ fn text(text: &str) -> Cell<'_> {
     Cell::Text(Cow::Borrowed(text))
 }
 
-fn maybe(text: Option<&String>) -> Option<Cell<'_>> {
-    text.map(|one| Cell::Text(Cow::Borrowed(one.as_str())))
+fn maybe(text: Option<&str>) -> Option<Cell<'_>> {
+    text.map(|one| Cell::Text(Cow::Borrowed(one)))
 }
 
 fn whole(number: u64) -> Cell<'static> {
@@ -86,7 +86,7 @@ pub(super) const COLUMNS: &[Column] = &[
         &receipt.tenant_id
     )))),
     column!("reseller_id", Text, |receipt| maybe(
-        receipt.reseller_id.as_ref()
+        receipt.reseller_id.as_deref()
     )),
     column!("operator", Text, |receipt| {
         receipt
@@ -97,7 +97,9 @@ pub(super) const COLUMNS: &[Column] = &[
     }),
     column!("run_id", Text, |receipt| Some(text(&receipt.run_id))),
     column!("plan_id", Text, |receipt| Some(text(&receipt.plan_id))),
-    column!("event_id", Text, |receipt| maybe(receipt.event_id.as_ref())),
+    column!("event_id", Text, |receipt| maybe(
+        receipt.event_id.as_deref()
+    )),
     column!("correlation_id", Text, |receipt| Some(text(
         &receipt.correlation_id
     ))),
@@ -131,23 +133,23 @@ pub(super) const COLUMNS: &[Column] = &[
     ))),
     column!("revision", Whole, |receipt| receipt.revision.map(whole)),
     column!("source_id", Text, |receipt| maybe(
-        receipt.source_id.as_ref()
+        receipt.source_id.as_deref()
     )),
     column!("index_hash", Text, |receipt| maybe(
-        receipt.index_hash.as_ref()
+        receipt.index_hash.as_deref()
     )),
     column!("decision", Text, |receipt| {
         receipt.decision.map(Disposition::as_str).map(text)
     }),
-    column!("rule", Text, |receipt| maybe(receipt.rule.as_ref())),
+    column!("rule", Text, |receipt| maybe(receipt.rule.as_deref())),
     column!("policy_name", Text, |receipt| {
-        maybe(receipt.policy.as_ref().map(|policy| &policy.name))
+        maybe(receipt.policy.as_ref().map(|policy| policy.name.as_str()))
     }),
     column!("policy_version", Whole, |receipt| {
         receipt.policy.as_ref().map(|policy| whole(policy.version))
     }),
     column!("policy_digest", Text, |receipt| {
-        maybe(receipt.policy.as_ref().map(|policy| &policy.digest))
+        maybe(receipt.policy.as_ref().map(|policy| policy.digest.as_str()))
     }),
     column!("ok", Truth, |receipt| Some(Cell::Truth(receipt.ok))),
     column!("outcome", Text, |receipt| {
@@ -157,18 +159,20 @@ pub(super) const COLUMNS: &[Column] = &[
         .reason
         .map(Reason::as_str)
         .map(text)),
-    column!("error", Text, |receipt| maybe(receipt.error.as_ref())),
-    column!("note", Text, |receipt| maybe(receipt.note.as_ref())),
+    column!("error", Text, |receipt| maybe(receipt.error.as_deref())),
+    column!("note", Text, |receipt| maybe(receipt.note.as_deref())),
     column!("result_digest", Text, |receipt| maybe(
-        receipt.result_digest.as_ref()
+        receipt.result_digest.as_deref()
     )),
     column!("effect_id", Text, |receipt| maybe(
-        receipt.effect_id.as_ref()
+        receipt.effect_id.as_deref()
     )),
     column!("original_receipt_id", Text, |receipt| {
-        maybe(receipt.original_receipt_id.as_ref())
+        maybe(receipt.original_receipt_id.as_deref())
     }),
-    column!("approver", Text, |receipt| maybe(receipt.approver.as_ref())),
+    column!("approver", Text, |receipt| maybe(
+        receipt.approver.as_deref()
+    )),
     column!("session", Whole, |receipt| receipt
         .session
         .map(|session| whole(session.0))),

@@ -131,7 +131,7 @@ impl Tally {
 /// The rule that decided; what ended before trust was asked has none.
 fn rule(receipt: &Receipt) -> Option<Rule> {
     if let (Some(policy), Some(rule)) = (&receipt.policy, &receipt.rule) {
-        return Some((policy.name.clone(), rule.clone()));
+        return Some((policy.name.clone(), rule.to_string()));
     }
     let is_closed = receipt.reason == Some(operators_kernel::Reason::Policy);
     is_closed.then(|| (String::new(), NO_RULE.to_owned()))
