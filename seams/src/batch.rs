@@ -1,8 +1,9 @@
 //! Group commit for stores that answer many calls with one request.
 //!
-//! There is no timer: a batch is whatever queued while the last ones were under way, so a call that
-//! finds nothing under way goes out at once and alone. The work runs in tasks of its own; a caller
-//! holds only a receiver, and one that leaves stops nothing.
+//! There is no timer: a batch is whatever queued while the last ones were under way, and whatever
+//! those who can run right now have to add; a call that finds nothing under way, and nobody else who
+//! could run, goes out at once and alone. The work runs in tasks of its own; a caller holds only a
+//! receiver, and one that leaves stops nothing.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -151,7 +152,13 @@ struct Lane<I, O> {
 
 impl<I: Send + 'static, O: Send + 'static> Lane<I, O> {
     async fn serve(mut self) {
-        while let Some(batch) = self.shared.take() {
+        loop {
+            // Whoever can run now may have something for this batch: those that the last one
+            // answered, and whoever came together with the first of this one.
+            tokio::task::yield_now().await;
+            let Some(batch) = self.shared.take() else {
+                break;
+            };
             let (items, replies): (Vec<I>, Vec<oneshot::Sender<O>>) = batch
                 .into_iter()
                 .map(|waiting| (waiting.item, waiting.reply))

@@ -8,7 +8,7 @@ use operators_kernel::{AttemptMark, Claim, ClaimAnswer, Clearance, Fence, OnAler
 use super::fast::{self, Fast, Function, revision, signed};
 use super::lines::{IfBroken, Lines};
 use super::pieces::{self, Pieces};
-use super::rows::{from_json, to_json};
+use super::rows::{from_json, to_json, to_long_json};
 use super::text::{Said, Value};
 use super::trouble::Trouble;
 
@@ -37,7 +37,7 @@ impl ClaimItem {
             claim: claim.clone(),
             effect: to_json(&claim.effect)?,
             on_unknown: to_json(&claim.on_unknown)?,
-            proposal: to_json(&claim.proposal)?,
+            proposal: to_long_json(&claim.proposal)?,
             duplicate: pieces::of_duplicate(claim)?,
             refusal: pieces::of_refusal(claim)?,
         })

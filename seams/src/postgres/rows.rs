@@ -17,6 +17,9 @@ use super::trouble::Trouble;
 use crate::book::Waiter;
 use crate::page::{Changes, EntityName, Page, Queue, SessionRecord};
 
+/// Room for a record that is about as long as a receipt.
+const LONG: usize = 1024;
+
 /// A row of `operators.key`; JSON inside is text.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct KeyRow {
@@ -377,6 +380,14 @@ pub(super) fn from_json<T: DeserializeOwned>(what: &str, text: &str) -> Result<T
 
 pub(super) fn to_json(value: &impl Serialize) -> Result<String, Trouble> {
     serde_json::to_string(value).map_err(|error| Trouble::meaning("a record", error))
+}
+
+/// As [`to_json`], for what is about as long as a receipt: it need not grow on the way.
+pub(super) fn to_long_json(value: &impl Serialize) -> Result<String, Trouble> {
+    let mut text = Vec::with_capacity(LONG);
+    let written = serde_json::to_writer(&mut text, value);
+    written.map_err(|error| Trouble::meaning("a record", error))?;
+    String::from_utf8(text).map_err(|error| Trouble::meaning("a record", error))
 }
 
 fn named<T, E: std::fmt::Display>(what: &str, parsed: Result<T, E>) -> Result<T, Trouble> {

@@ -4,8 +4,11 @@
 //! prepared statement may be missing, or be another client's. A statement that carries its
 //! arguments goes out and comes back as one message, through any pooler.
 
+use std::fmt::Write;
 use std::num::ParseIntError;
 use std::str::{FromStr, Split};
+
+use memchr::{memchr2, memchr3};
 
 use super::trouble::Trouble;
 
@@ -72,7 +75,7 @@ impl Call {
     pub(super) fn text(mut self, value: &str) -> Self {
         self.separate();
         self.text.push_str("E'");
-        self.is_sendable &= escape(&mut self.text, value, &[]);
+        self.is_sendable &= escape(&mut self.text, value);
         self.text.push('\'');
         self
     }
@@ -94,9 +97,9 @@ impl Call {
             }
             match value {
                 Value::Text(text) => {
-                    self.is_sendable &= escape(&mut self.text, text, &[BETWEEN, NULL]);
+                    self.is_sendable &= stands_in_a_column(text) && escape(&mut self.text, text);
                 }
-                Value::Number(number) => self.text.push_str(&number.to_string()),
+                Value::Number(number) => self.digits(number),
                 Value::Null => self.text.push(NULL),
             }
         }
@@ -108,7 +111,7 @@ impl Call {
     pub(super) fn value(mut self, value: Value<'_>) -> Self {
         match value {
             Value::Text(text) => {
-                self.is_sendable &= !text.contains([BETWEEN, NULL]);
+                self.is_sendable &= stands_in_a_column(text);
                 self.text(text)
             }
             Value::Number(number) => self.number(number),
@@ -119,9 +122,15 @@ impl Call {
     pub(super) fn number(mut self, number: i64) -> Self {
         self.separate();
         self.text.push('\'');
-        self.text.push_str(&number.to_string());
+        self.digits(number);
         self.text.push_str("'::bigint");
         self
+    }
+
+    fn digits(&mut self, number: i64) {
+        // A text takes whatever is written to it.
+        let written = write!(self.text, "{number}");
+        self.is_sendable &= written.is_ok();
     }
 
     pub(super) fn number_or_null(self, number: Option<i64>) -> Self {
@@ -194,15 +203,18 @@ pub(super) fn joined<'a>(values: impl Iterator<Item = &'a str>) -> String {
     text
 }
 
+/// Whether it holds none of the characters that keep the values of a column apart.
+fn stands_in_a_column(value: &str) -> bool {
+    memchr2(b'\x1f', b'\x1e', value.as_bytes()).is_none()
+}
+
 /// Appends `value` to a literal so that it means the same under every setting of the server. False
-/// if it holds a NUL, which no text of the server can, or a character that is `taken`; it is cut
-/// there, so that nothing but itself can ever be read from it.
-fn escape(text: &mut String, value: &str, taken: &[char]) -> bool {
-    // By bytes, which is quicker; what is looked for is ASCII and so begins a character.
-    let stops =
-        |b: u8| matches!(b, b'\'' | b'\\' | 0) || b < b' ' && taken.contains(&char::from(b));
+/// if it holds a NUL, which no text of the server can; it is cut there, so that nothing but itself
+/// can ever be read from it.
+fn escape(text: &mut String, value: &str) -> bool {
     let mut rest = value;
-    while let Some(place) = rest.bytes().position(stops) {
+    // What is looked for is ASCII, and so begins a character.
+    while let Some(place) = memchr3(b'\'', b'\\', 0, rest.as_bytes()) {
         let (before, after) = rest.split_at(place);
         text.push_str(before);
         let Some(mark @ ('\'' | '\\')) = after.chars().next() else {
