@@ -8,6 +8,7 @@ use serde_json::{Map, Number, Value};
 use crate::clock::Timestamp;
 use crate::json::{self, JsonError};
 use crate::key::{ConnectorName, EntityKey, IdempotencyKey, IdentifierError, ToolName};
+use crate::packed::Packed;
 use crate::shared::Shared;
 use crate::trust::TrustDecision;
 
@@ -184,7 +185,7 @@ pub struct Original {
     /// When its outcome was recorded.
     pub applied_at: Timestamp,
     /// What the connector answered then.
-    pub result: Shared<Value>,
+    pub result: Packed<Value>,
     /// Nobody knows whether it happened: a person closed the doubt, and it is never run again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub written_off: bool,

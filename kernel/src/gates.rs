@@ -94,13 +94,12 @@ impl Weighed {
     /// refusal, or a durable intent with the turn between processes.
     pub async fn claim(mut self: Box<Self>, reply: &mut Reply) -> Result<Claiming, ExecError> {
         // What is rare is boxed below: an action's future is as large as its largest step.
-        let kernel = Arc::clone(&self.kernel);
+        let (kernel, place, case) = (&self.kernel, &mut self.place, &mut self.case);
         let (session, now) = (kernel.lease.session(), kernel.seams.clock.now());
-        let mut claim = self.case.claim(session, OnDoubt::Probe, now);
+        let mut claim = case.claim(session, OnDoubt::Probe, now);
         let mut asked = 0;
         loop {
             let since = kernel.seams.clock.monotonic();
-            let place = &mut self.place;
             let told = |error| {
                 reply.answer(Err(ExecError::Store(error)));
                 // Others of this process need not wait for this: the store keeps the order.
@@ -119,16 +118,16 @@ impl Weighed {
                 }
                 Err(error) => {
                     reply.answer(Err(error));
-                    drop(self.place.take());
+                    drop(place.take());
                     Box::pin(kernel.give_place_back(&claim)).await;
                     return Err(ExecError::Abandoned);
                 }
             };
             // A session lost on the way means another receipt than was begun with.
-            self.case.proposal = claim.proposal.clone();
+            case.proposal = claim.proposal.clone();
             match answer {
                 ClaimAnswer::Claimed(mark) => {
-                    self.case.name_approver(&mark);
+                    case.name_approver(&mark);
                     return Ok(Claiming::Granted(Box::new(Claimed {
                         weighed: self,
                         session: claim.session,
@@ -138,8 +137,7 @@ impl Weighed {
                 }
                 ClaimAnswer::Wait(ticket) => {
                     claim.ticket = Some(ticket);
-                    let tenant = &claim.proposal.tenant_id;
-                    let entity = &claim.proposal.entity_key;
+                    let (tenant, entity) = (&claim.proposal.tenant_id, &claim.proposal.entity_key);
                     if reply.is_caller_gone() {
                         Box::pin(kernel.give_place_back(&claim)).await;
                         return Err(ExecError::Abandoned);
@@ -152,7 +150,7 @@ impl Weighed {
                     asked = asked.saturating_add(1);
                 }
                 ClaimAnswer::Probe(doubt) => {
-                    Box::pin(self.probe(&doubt)).await;
+                    Box::pin(Self::probe(kernel, case, &doubt)).await;
                     claim.on_doubt = OnDoubt::Refuse;
                 }
                 ClaimAnswer::Duplicate { original, attempt } => {
@@ -229,9 +227,9 @@ impl Weighed {
     }
 
     /// Asks the connector about a doubt and closes it if the answer can be believed.
-    async fn probe(&self, doubt: &KeyRecord) {
-        let key = &self.case.proposal.idempotency_key;
-        let proposed = &self.case.proposed;
+    async fn probe(kernel: &Kernel, case: &Case, doubt: &KeyRecord) {
+        let key = &case.proposal.idempotency_key;
+        let proposed = &case.proposed;
         let Some(tool) = &proposed.tool else {
             return;
         };
@@ -250,7 +248,6 @@ impl Weighed {
                 return;
             }
         };
-        let kernel = &self.kernel;
         let resolution = Resolution {
             key: key.clone(),
             attempt: doubt.attempt,
@@ -263,7 +260,7 @@ impl Weighed {
         };
         // Whatever the answer, the claim that follows sees the state as it is, and rides out a
         // store that fails.
-        let tenant = &self.case.proposal.tenant_id;
+        let tenant = &case.proposal.tenant_id;
         let resolved = kernel.seams.durable.resolve(tenant, resolution);
         if let Err(error) = kernel.in_time(resolved).await {
             tracing::warn!(%key, %error, "what the probe found is not recorded");
@@ -275,7 +272,7 @@ impl Weighed {
             proposed, proposal, ..
         } = self.case;
         let result = ActionResult::new(
-            proposed.shown,
+            proposed.into_shown(),
             proposal.decision,
             proposal.rule.clone(),
             proposal.receipt_id.clone(),
@@ -447,7 +444,7 @@ fn result_of(
     };
     let (decision, rule) = (proposal.decision, proposal.rule.clone());
     ActionResult::new(
-        proposed.shown,
+        proposed.into_shown(),
         decision,
         rule,
         answer.receipt_id,

@@ -142,15 +142,16 @@ pub fn hex(bytes: &[u8]) -> String {
 
 /// As [`hex`], behind a word that says of what it is.
 pub(crate) fn hex_after(word: &str, bytes: &[u8]) -> String {
-    // By hand: formatting each byte is most of what a digest costs.
-    let digit = |nibble: u8| match nibble {
-        0..=9 => b'0' + nibble,
-        _ => b'a' - 10 + nibble,
-    };
+    // By hand, and without a branch: formatting each byte is most of what a digest costs.
+    let digit = |nibble: u8| b'0' + nibble + u8::from(nibble > 9) * (b'a' - b'9' - 1);
     let mut text = Vec::with_capacity(word.len() + bytes.len() * 2);
     text.extend_from_slice(word.as_bytes());
-    for byte in bytes {
-        text.extend_from_slice(&[digit(byte >> 4), digit(byte & 0xf)]);
+    text.resize(word.len() + bytes.len() * 2, b'0');
+    let digits = text.get_mut(word.len()..).unwrap_or_default();
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        if let [high, low] = pair {
+            (*high, *low) = (digit(byte >> 4), digit(byte & 0xf));
+        }
     }
     // Digits behind a word are text.
     String::from_utf8(text).unwrap_or_default()

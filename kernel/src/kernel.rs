@@ -18,6 +18,7 @@ use crate::redact::RedactionKey;
 use crate::reply::Reply;
 use crate::setup::{Seams, Settings};
 use crate::single_flight::Flights;
+use crate::within::within;
 use crate::work::{Performance, Performed};
 
 /// The pauses between tries of a store that fails, and the longest of them.
@@ -147,7 +148,7 @@ impl Kernel {
     ) -> T {
         let patience = self.settings.store_patience;
         let mut call = pin!(call);
-        if let Ok(answer) = tokio::time::timeout(patience, &mut call).await {
+        if let Ok(answer) = within(patience, &mut call).await {
             return answer;
         }
         if let Some(tell) = tell.take() {
@@ -279,7 +280,7 @@ pub(crate) async fn in_time<T>(
     patience: Duration,
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    let answer = tokio::time::timeout(patience, call).await;
+    let answer = within(patience, call).await;
     answer.unwrap_or_else(|_| Err(silent(store, patience)))
 }
 

@@ -140,7 +140,7 @@ impl Keyless {
             .await?;
         let decision = proposal.decision;
         Ok(ActionResult::new(
-            self.proposed.shown,
+            self.proposed.into_shown(),
             decision,
             None,
             proposal.receipt_id,

@@ -25,6 +25,7 @@ mod ledger;
 pub mod life;
 pub mod log;
 mod namespace;
+mod packed;
 mod proposed;
 mod receipt;
 mod redact;
@@ -34,7 +35,9 @@ mod secret;
 mod setup;
 mod shared;
 mod single_flight;
+mod slip;
 mod trust;
+mod within;
 mod work;
 
 pub use action::{
@@ -60,6 +63,7 @@ pub use key::{
     OperatorName, TenantId, ToolName,
 };
 pub use ledger::{Cursor, Glimpse, Ledger, LedgerEntry, PAGE_MAX, ReceiptFilter};
+pub use packed::Packed;
 pub use receipt::{
     AttemptMark, Ending, Proposal, Receipt, ReceiptAction, ReceiptKind, ReceiptOutcome,
 };
@@ -68,5 +72,6 @@ pub use rehearse::{Forecast, forecast};
 pub use secret::{Secret, SecretError, SecretStore};
 pub use setup::{OnFailure, Progress, RunContext, Seams, Settings, WAITERS_MAX};
 pub use shared::Shared;
+pub use slip::Slip;
 pub use trust::{Limit, OnAlert, PolicyRef, Ruling, TrustDecision, TrustPolicy, TrustQuestion};
 pub use work::{Performance, Performed, Rows, Statement, Work};

@@ -39,6 +39,7 @@ use crate::connector::{EffectClass, OnUnknown};
 use crate::durable::{Fence, Fingerprint, SessionId, StoreTime};
 use crate::json;
 use crate::key::{IdempotencyKey, TenantId};
+use crate::packed::Packed;
 use crate::receipt::{AttemptMark, Proposal};
 use crate::shared::Shared;
 
@@ -247,7 +248,7 @@ impl KeyRecord {
             original: Original {
                 receipt_id,
                 applied_at: at,
-                result: effect.result.clone(),
+                result: Packed::from(&*effect.result),
                 written_off: false,
             },
             effect_id: effect.effect_id.clone(),

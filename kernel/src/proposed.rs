@@ -18,11 +18,13 @@ use crate::durable::{Claim, Clearance, Fingerprint, OnDoubt, SessionId, SettledO
 use crate::error::ExecError;
 use crate::json;
 use crate::life::{self, NoteName};
+use crate::packed::Packed;
 use crate::receipt::{AttemptMark, Proposal, ReceiptAction};
 use crate::redact::{Redaction, RedactionKey};
 use crate::setup::{RunContext, Seams};
 use crate::shared::Shared;
 use crate::trust::{Limit, OnAlert, Ruling, TrustDecision, TrustPolicy, TrustQuestion};
+use crate::within::within;
 use crate::work::{Rows, Statement, Work};
 
 /// A proposal before any gate: with its tool, if there is one, and its secrets found.
@@ -30,8 +32,8 @@ use crate::work::{Rows, Statement, Work};
 pub(crate) struct Proposed {
     pub(crate) run: Arc<RunContext>,
     pub(crate) action: PlannedAction,
-    /// The action as it may be shown.
-    pub(crate) shown: PlannedAction,
+    /// The action as it may be shown, where that is not as it is.
+    veiled: Option<PlannedAction>,
     pub(crate) tool: Option<Tool>,
     pub(crate) redaction: Redaction,
     pub(crate) receipt_id: String,
@@ -52,23 +54,33 @@ impl Proposed {
             .as_ref()
             .map_or(&[][..], |tool| &tool.contract.secret_args);
         let redaction = Redaction::of(&action.args, marked, key);
-        let shown = PlannedAction {
+        let veiled = (!redaction.is_plain()).then(|| PlannedAction {
             args: redaction.shown().clone(),
             ..action.clone()
-        };
+        });
         let receipt_id = seams.clock.id(IdKind::Receipt);
         let at = seams.clock.now();
         // Boxed: it goes from gate to gate, and is large.
         Box::new(Self {
             run,
             action,
-            shown,
+            veiled,
             tool,
             redaction,
             receipt_id,
             store_performs: seams.durable.performs(),
             at,
         })
+    }
+
+    /// The action as it may be shown.
+    fn shown(&self) -> &PlannedAction {
+        self.veiled.as_ref().unwrap_or(&self.action)
+    }
+
+    /// As [`shown`](Self::shown), for its result.
+    pub(crate) fn into_shown(self) -> PlannedAction {
+        self.veiled.unwrap_or(self.action)
     }
 
     pub(crate) fn is_read(&self) -> bool {
@@ -115,7 +127,7 @@ impl Proposed {
     pub(crate) async fn send(&self, tool: &Tool, call: Call) -> SettledOutcome {
         let connector: &dyn Connector = &*tool.connector;
         // Made, polled and dropped inside: a connector may panic at any of the three.
-        let invoked = async { tokio::time::timeout(call.deadline, connector.invoke(&call)).await };
+        let invoked = async { within(call.deadline, connector.invoke(&call)).await };
         let outcome = match AssertUnwindSafe(invoked).catch_unwind().await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_elapsed)) => {
@@ -159,7 +171,7 @@ impl Proposed {
     /// whatever came back.
     pub(crate) async fn ask(&self, tool: &Tool, call: Call) -> ProbeOutcome {
         let connector: &dyn Connector = &*tool.connector;
-        let probed = async { tokio::time::timeout(call.deadline, connector.probe(&call)).await };
+        let probed = async { within(call.deadline, connector.probe(&call)).await };
         let unknown = |message: &str| ProbeOutcome::Unknown(ConnectorError::new(message));
         match AssertUnwindSafe(probed).catch_unwind().await {
             Ok(Ok(ProbeOutcome::Applied(effect))) => ProbeOutcome::Applied(self.scrub(effect)),
@@ -197,9 +209,10 @@ impl Proposed {
             return refused(refusal);
         }
         // A rehearsal is judged as the real thing would be.
-        let tenant = self.run.tenant.live();
+        let tenant = &self.run.tenant;
+        let live = tenant.is_stub().then(|| tenant.live());
         let question = TrustQuestion {
-            tenant: &tenant,
+            tenant: live.as_ref().unwrap_or(tenant),
             operator: self.run.operator.as_ref(),
             action: &self.action,
             event: self.run.event.as_deref(),
@@ -217,7 +230,7 @@ impl Proposed {
     }
 
     pub(crate) fn proposal(&self, ruling: Ruling) -> Proposal {
-        let (run, shown) = (&self.run, &self.shown);
+        let (run, shown) = (&self.run, self.shown());
         let event = run.event.as_ref();
         Proposal {
             receipt_id: self.receipt_id.clone(),
@@ -231,7 +244,7 @@ impl Proposed {
             action: Shared::from(ReceiptAction {
                 connector: shown.connector.clone(),
                 tool: shown.tool.clone(),
-                args: shown.args.clone(),
+                args: Packed::from(&*shown.args),
             }),
             value: shown.value.clone(),
             entity_key: shown.entity_key.clone(),
@@ -278,7 +291,8 @@ impl Case {
             TrustDecision::Allow | TrustDecision::Block => OnAlert::Notify,
         };
         let proposal = Shared::from(proposed.proposal(ruling));
-        let fingerprint = Fingerprint(digest_of(&life::Said::by(&proposal))?.into());
+        let said = life::Said::with(&*proposed.shown().args, &proposal);
+        let fingerprint = Fingerprint(digest_of(&said)?.into());
         Ok(Self {
             proposed,
             proposal,

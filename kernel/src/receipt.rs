@@ -10,6 +10,7 @@ use crate::action::{Disposition, Reason, Refusal};
 use crate::clock::Timestamp;
 use crate::durable::{Fence, SessionId};
 use crate::key::{ConnectorName, EntityKey, IdempotencyKey, OperatorName, TenantId, ToolName};
+use crate::packed::Packed;
 use crate::shared::Shared;
 use crate::trust::{PolicyRef, TrustDecision};
 
@@ -73,7 +74,7 @@ impl ReceiptOutcome {
 #[serde(deny_unknown_fields)]
 pub struct ReceiptAction {
     /// The arguments; secret ones as keyed hashes.
-    pub args: Shared<Map<String, Value>>,
+    pub args: Packed<Map<String, Value>>,
     /// The connector named.
     pub connector: ConnectorName,
     /// The tool named.

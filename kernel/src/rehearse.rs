@@ -98,7 +98,12 @@ impl Rehearsal<'_> {
         let proposed = Proposed::new(self.seams, run, action.clone(), tool, &key);
         if proposed.is_read() {
             let refusal = proposed.invalid_args().map(Outcome::Refused);
-            return Ok(flat(proposed.shown, TrustDecision::Allow, None, refusal));
+            return Ok(flat(
+                proposed.into_shown(),
+                TrustDecision::Allow,
+                None,
+                refusal,
+            ));
         }
         let case = Case::new(proposed, &*self.seams.policy)?;
         let claim = case.claim(SessionId(0), OnDoubt::Refuse, self.seams.clock.now());
@@ -145,7 +150,7 @@ impl Rehearsal<'_> {
             | ClaimStep::End { .. } => None,
         };
         Ok(flat(
-            case.proposed.shown,
+            case.proposed.into_shown(),
             case.proposal.decision,
             case.proposal.rule.clone(),
             ending,

@@ -4,7 +4,8 @@
 //! as hashes; where a rule would have looked at those there is no answer, and none is guessed.
 
 use operators_kernel::{
-    Disposition, PlannedAction, Reason, Receipt, ReceiptKind, Ruling, TrustDecision, TrustQuestion,
+    Disposition, PlannedAction, Reason, Receipt, ReceiptKind, Ruling, Shared, TrustDecision,
+    TrustQuestion,
 };
 use serde_json::{Map, Value};
 
@@ -40,7 +41,7 @@ impl RuleSet {
         let action = PlannedAction {
             connector: receipt.action.connector.clone(),
             tool: receipt.action.tool.clone(),
-            args: receipt.action.args.clone(),
+            args: Shared::from(&receipt.action.args),
             entity_key: receipt.entity_key.clone(),
             idempotency_key: receipt.idempotency_key.clone(),
             value: receipt.value.clone(),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteError, NoteName};
 use operators_kernel::{
-    EntityKey, IdempotencyKey, Receipt, SessionId, StoreTime, TenantId, Ticket, Timestamp,
+    EntityKey, IdempotencyKey, Receipt, SessionId, Slip, StoreTime, TenantId, Ticket, Timestamp,
 };
 
 pub(crate) use deaths::{bury_the_lifeless, declare_dead, heartbeat};
@@ -84,7 +84,7 @@ pub(crate) trait Book {
         record: &EntityRecord,
     ) -> Result<(), Self::Error>;
     /// Appends a receipt; one whose id is there already stays as it is.
-    fn append(&mut self, receipt: Receipt) -> Result<(), Self::Error>;
+    fn append(&mut self, receipt: Slip) -> Result<(), Self::Error>;
     /// The receipt of this id.
     fn receipt(
         &mut self,

@@ -11,23 +11,23 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use operators_kernel::life::{KeyRecord, NoteKind, NoteName, Phase};
 use operators_kernel::log::Log;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Clock, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey,
     Forget, ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt,
     ReceiptFilter, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement,
-    StoreError, StoreTime, TenantId, Ticket,
+    Slip, StoreError, StoreTime, TenantId, Ticket,
 };
 use tokio::sync::Notify;
 
 use crate::book::{self, Asker, Book, BookError};
-use crate::page::{Page, SessionRecord, Want};
+use crate::page::{Page, SessionRecord, Table, Want};
 
 /// How often the records are tried for before another task is let run: about as long as somebody is
 /// at them. A thread that sleeps for them costs ten times what it waits for.
-const TRIES_MAX: u32 = 64;
+const TRIES_MAX: u32 = 256;
 
 /// Keys, turns and receipts in memory.
 #[derive(Debug)]
@@ -43,33 +43,40 @@ pub struct MemoryStore {
 struct Records {
     page: Page,
     // Shared: a growing list of them moves pointers, not receipts.
-    receipts: HashMap<TenantId, Vec<Arc<LedgerEntry>>>,
-    receipts_by_id: HashSet<ById>,
+    receipts: HashMap<TenantId, Vec<Arc<Entry>>>,
+    receipts_by_id: Table<ById, ()>,
     logs: HashMap<TenantId, log::Appended>,
     redaction_keys: HashMap<TenantId, RedactionKey>,
     sessions_opened: u64,
     receipts_written: u64,
 }
 
+/// A receipt in its place; written out when somebody reads it.
+#[derive(Debug)]
+struct Entry {
+    sequence: u64,
+    slip: Slip,
+}
+
 /// A receipt that is found by its id.
 #[derive(Debug)]
-struct ById(Arc<LedgerEntry>);
+struct ById(Arc<Entry>);
 
 impl Borrow<str> for ById {
     fn borrow(&self) -> &str {
-        &self.0.receipt.receipt_id
+        self.0.slip.receipt_id()
     }
 }
 
 impl Hash for ById {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.receipt.receipt_id.hash(state);
+        self.0.slip.receipt_id().hash(state);
     }
 }
 
 impl PartialEq for ById {
     fn eq(&self, other: &Self) -> bool {
-        self.0.receipt.receipt_id == other.0.receipt.receipt_id
+        self.0.slip.receipt_id() == other.0.slip.receipt_id()
     }
 }
 
@@ -81,7 +88,7 @@ impl MemoryStore {
         let records = Records {
             page: Page::whole(),
             receipts: HashMap::new(),
-            receipts_by_id: HashSet::new(),
+            receipts_by_id: Table::large(),
             logs: HashMap::new(),
             redaction_keys: HashMap::new(),
             sessions_opened: 0,
@@ -157,25 +164,21 @@ impl Records {
     fn load_receipts_of(&mut self, claims: &[Claim]) {
         for claim in claims.iter().filter(|claim| claim.asked_before) {
             let receipt_id = &claim.proposal.receipt_id;
-            let found = self.receipts_by_id.get(receipt_id.as_str());
-            let receipt = found.map(|entry| entry.0.receipt.clone());
+            let found = self.receipts_by_id.key(receipt_id.as_str());
+            let receipt = found.map(|entry| entry.0.slip.receipt());
             self.page.load_receipt(receipt_id.clone(), receipt);
         }
     }
 
     fn keep_changes(&mut self) {
-        for receipt in self.page.changes.receipts.drain(..) {
-            if self.receipts_by_id.contains(receipt.receipt_id.as_str()) {
-                continue;
+        for slip in self.page.changes.slips.drain(..) {
+            let sequence = self.receipts_written + 1;
+            let entry = Arc::new(Entry { sequence, slip });
+            if self.receipts_by_id.insert_new(ById(Arc::clone(&entry)), ()) {
+                self.receipts_written = sequence;
+                let trail = self.receipts.entry_ref(entry.slip.tenant_id());
+                trail.or_default().push(entry);
             }
-            self.receipts_written += 1;
-            let entry = Arc::new(LedgerEntry {
-                sequence: self.receipts_written,
-                receipt,
-            });
-            self.receipts_by_id.insert(ById(Arc::clone(&entry)));
-            let trail = self.receipts.entry_ref(&entry.receipt.tenant_id);
-            trail.or_default().push(entry);
         }
     }
 }
@@ -230,22 +233,25 @@ impl DurableExec for MemoryStore {
         tenant: &TenantId,
         settlements: Vec<Settlement>,
     ) -> Result<Vec<SettleAnswer>, StoreError> {
-        let answers = self
+        let (answers, has_waiters) = self
             .with(|page| {
-                settlements
-                    .iter()
-                    .map(|settlement| book::settle(page, tenant, settlement))
-                    .collect()
+                let settlements = settlements.iter();
+                let answers = settlements.map(|settlement| book::settle(page, tenant, settlement));
+                let answers: Result<_, _> = answers.collect();
+                Ok((answers?, page.has_waiters()))
             })
-            .await;
-        self.turns.notify_waiters();
-        answers
+            .await?;
+        // The bell is one for all threads: it is left alone while nobody listens.
+        if has_waiters {
+            self.turns.notify_waiters();
+        }
+        Ok(answers)
     }
 
     async fn record(&self, _tenant: &TenantId, receipts: Vec<Receipt>) -> Result<(), StoreError> {
         self.with(|page| {
             for receipt in receipts {
-                page.append(receipt)?;
+                page.append(receipt.into())?;
             }
             Ok(())
         })
@@ -388,23 +394,26 @@ impl Ledger for MemoryStore {
         let Some(trail) = records.receipts.get(tenant) else {
             return Ok(Vec::new());
         };
-        let admitted = |entry: &&Arc<LedgerEntry>| filter.admits(&entry.receipt);
-        let found: Vec<&Arc<LedgerEntry>> = match cursor {
+        let written = |entry: &Arc<Entry>| {
+            let (sequence, receipt) = (entry.sequence, entry.slip.receipt());
+            let is_admitted = filter.admits(&receipt);
+            is_admitted.then_some(LedgerEntry { sequence, receipt })
+        };
+        Ok(match cursor {
             Cursor::After(start) => trail
                 .iter()
                 .filter(|entry| entry.sequence > start)
-                .filter(admitted)
+                .filter_map(written)
                 .take(limit)
                 .collect(),
             Cursor::Before(end) => trail
                 .iter()
                 .rev()
                 .filter(|entry| entry.sequence < end)
-                .filter(admitted)
+                .filter_map(written)
                 .take(limit)
                 .collect(),
-        };
-        Ok(found.into_iter().map(|entry| (**entry).clone()).collect())
+        })
     }
 
     async fn note(&self, tenant: &TenantId, name: &NoteName) -> Result<Option<String>, StoreError> {

@@ -8,6 +8,7 @@
 #[cfg(any(feature = "postgres", feature = "dynamodb"))]
 mod load;
 mod records;
+mod table;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +17,12 @@ use std::time::Duration;
 use hashbrown::{Equivalent, HashMap};
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName};
 use operators_kernel::{
-    EntityKey, IdempotencyKey, Receipt, SessionId, StoreTime, TenantId, Ticket, Timestamp,
+    EntityKey, IdempotencyKey, Receipt, SessionId, Slip, StoreTime, TenantId, Ticket, Timestamp,
 };
 
 use crate::book::{Change, Waiter};
+
+pub(crate) use table::Table;
 
 /// A key of a tenant.
 pub(crate) type KeyName = (TenantId, IdempotencyKey);
@@ -30,9 +33,17 @@ pub(crate) type EntityName = (TenantId, EntityKey);
 #[derive(Hash)]
 struct Of<'a, N>(&'a TenantId, &'a N);
 
+impl<N: Clone> Of<'_, N> {
+    /// The pair, to be kept.
+    fn to_owned(&self) -> (TenantId, N) {
+        (self.0.clone(), self.1.clone())
+    }
+}
+
 impl<N: PartialEq> Equivalent<(TenantId, N)> for Of<'_, N> {
     fn equivalent(&self, name: &(TenantId, N)) -> bool {
-        *self.0 == name.0 && *self.1 == name.1
+        // The name first: tenants are mostly the same.
+        *self.1 == name.1 && *self.0 == name.0
     }
 }
 
@@ -82,6 +93,15 @@ enum Extent {
     Part,
 }
 
+impl Extent {
+    fn table<K, V>(self) -> Table<K, V> {
+        match self {
+            Self::Whole => Table::large(),
+            Self::Part => Table::small(),
+        }
+    }
+}
+
 /// What a decision changed, for the store to write; a page that holds everything notes receipts
 /// alone, for there is nothing else to write.
 #[derive(Debug, Default)]
@@ -90,8 +110,10 @@ pub(crate) struct Changes {
     pub(crate) keys: Vec<(KeyName, Change)>,
     /// Entities.
     pub(crate) entities: Vec<EntityName>,
-    /// Receipts, in order.
+    /// Receipts, in order, of a page that holds what was loaded.
     pub(crate) receipts: Vec<Receipt>,
+    /// Receipts, in order, of a page that holds everything: nobody reads them yet.
+    pub(crate) slips: Vec<Slip>,
     /// New places in queues.
     pub(crate) waiters_added: Vec<(EntityName, Ticket, Waiter)>,
     /// Places given back.
@@ -110,8 +132,8 @@ pub(crate) struct Page {
     extent: Extent,
     pub(crate) now: StoreTime,
     pub(crate) stamp: Timestamp,
-    keys: HashMap<KeyName, Option<Arc<KeyRecord>>>,
-    entities: HashMap<EntityName, EntityRecord>,
+    keys: Table<KeyName, Option<Arc<KeyRecord>>>,
+    entities: Table<EntityName, EntityRecord>,
     queues: HashMap<EntityName, Queue>,
     sessions: HashMap<SessionId, SessionRecord>,
     knows_all_sessions: bool,
@@ -142,8 +164,8 @@ impl Page {
             extent,
             now,
             stamp,
-            keys: HashMap::new(),
-            entities: HashMap::new(),
+            keys: extent.table(),
+            entities: extent.table(),
             queues: HashMap::new(),
             sessions: HashMap::new(),
             knows_all_sessions: extent == Extent::Whole,
@@ -170,6 +192,11 @@ impl Page {
         self.notes
             .iter()
             .filter_map(|((tenant, name), body)| Some((tenant, name, body.as_deref()?)))
+    }
+
+    /// Whether anybody waits for a turn.
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.queues.is_empty()
     }
 
     /// A session that is new.

@@ -151,7 +151,7 @@ impl DurableExec for SqliteStore {
     async fn record(&self, _tenant: &TenantId, receipts: Vec<Receipt>) -> Result<(), StoreError> {
         self.write(move |rows| {
             for receipt in receipts {
-                rows.append(receipt)?;
+                rows.append(receipt.into())?;
             }
             Ok(())
         })

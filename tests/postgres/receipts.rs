@@ -65,7 +65,7 @@ async fn a_receipt_put_together_by_the_database_is_canonical() {
         "number": 1e21, "small": 1.5e-7, "negative": -3,
     });
     let mut claim = ask("e", "k");
-    claim.proposal.action.args = object(nasty.clone());
+    claim.proposal.action.args = object(nasty.clone()).into();
     claim.proposal.note = Some("\"generation\":5,\"attempt\":6".to_owned());
     desk.run(&claim, applied()).await;
     desk.duplicate(&again(&claim)).await;

@@ -11,7 +11,9 @@ use crate::durable::{Claim, ClaimAnswer, Clearance, Fence, OnDoubt, StoreTime};
 use crate::json;
 use crate::key::{ConnectorName, EntityKey, ToolName};
 use crate::life::{EntityRecord, KeyRecord, Phase};
+use crate::packed::Packed;
 use crate::receipt::{AttemptMark, Ending, Proposal, Receipt, ReceiptOutcome};
+use crate::slip::Slip;
 
 /// How many differing paths a conflict names; enough to see what happened.
 const CONFLICT_PATHS_MAX: usize = 20;
@@ -44,7 +46,7 @@ pub enum ClaimStep {
     /// Write the receipt, touch no key, answer this.
     End {
         /// The receipt of this proposal.
-        receipt: Box<Receipt>,
+        receipt: Slip,
         /// The answer.
         answer: ClaimAnswer,
     },
@@ -157,12 +159,14 @@ fn burned(key: &KeyRecord, claim: &Claim) -> ClaimStep {
         return refused(Some(key), claim, refusal);
     };
     let original = application.original.clone();
-    let ending = Ending::Duplicate {
-        original_receipt_id: &original.receipt_id,
+    let receipt = Slip::Duplicate {
+        proposal: claim.proposal.clone(),
+        mark: seen(Some(key)),
+        original_receipt_id: original.receipt_id.clone(),
+        at: claim.at,
     };
-    let receipt = claim.proposal.receipt(&seen(Some(key)), &ending, claim.at);
     ClaimStep::End {
-        receipt: Box::new(receipt),
+        receipt,
         answer: ClaimAnswer::Duplicate {
             original,
             attempt: key.attempt,
@@ -246,7 +250,7 @@ fn refused(key: Option<&KeyRecord>, claim: &Claim, refusal: Refusal) -> ClaimSte
         .proposal
         .receipt(&mark, &Ending::Refused(&refusal), claim.at);
     ClaimStep::End {
-        receipt: Box::new(receipt),
+        receipt: receipt.into(),
         answer: ClaimAnswer::Refused { refusal, attempt },
     }
 }
@@ -313,26 +317,33 @@ impl KeyRecord {
 /// What an action says: the same key saying something else is a conflict. In the order in which it is
 /// hashed.
 #[derive(Debug, Serialize)]
-pub(crate) struct Said<'a> {
-    args: &'a Map<String, Value>,
+pub(crate) struct Said<'a, A> {
+    args: &'a A,
     connector: &'a ConnectorName,
     entity_key: &'a EntityKey,
     tool: &'a ToolName,
     value: Option<&'a Number>,
 }
 
-impl<'a> Said<'a> {
-    pub(crate) fn by(proposal: &'a Proposal) -> Self {
+impl<'a> Said<'a, Packed<Map<String, Value>>> {
+    fn by(proposal: &'a Proposal) -> Self {
+        Self::with(&proposal.action.args, proposal)
+    }
+
+    fn to_value(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+impl<'a, A> Said<'a, A> {
+    /// As a proposal says it whose arguments are still at hand.
+    pub(crate) fn with(args: &'a A, proposal: &'a Proposal) -> Self {
         Self {
-            args: &proposal.action.args,
+            args,
             connector: &proposal.action.connector,
             entity_key: &proposal.entity_key,
             tool: &proposal.action.tool,
             value: proposal.value.as_ref(),
         }
-    }
-
-    fn to_value(&self) -> Value {
-        serde_json::to_value(self).unwrap_or_default()
     }
 }

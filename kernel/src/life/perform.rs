@@ -36,7 +36,7 @@ pub fn perform(
     if let Some(application) = told_by(key, own) {
         return PerformStep::Done(Performed {
             outcome: SettledOutcome::Applied(Shared::from(Effect {
-                result: application.original.result.clone(),
+                result: Shared::from(&application.original.result),
                 effect_id: application.effect_id.clone(),
             })),
             answer: SettleAnswer {

@@ -2,7 +2,11 @@
 
 use crate::durable::{SettleAnswer, SettledOutcome, Settlement};
 use crate::life::{Application, EntityRecord, KeyRecord, Phase};
-use crate::receipt::{Ending, Receipt};
+use crate::receipt::Ending;
+use crate::slip::Slip;
+
+/// What the receipt notes of an effect that was not the first of its key.
+const DOUBLE_APPLIED: &str = "double_applied: two attempts of this key took effect";
 
 /// What a store does about one settlement.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,7 +16,7 @@ pub struct SettleStep {
     /// The entity to write; `None` if it stays as it is.
     pub entity: Option<EntityRecord>,
     /// The receipt to write; `None` if it was written before.
-    pub receipt: Option<Box<Receipt>>,
+    pub receipt: Option<Slip>,
     /// The answer.
     pub answer: SettleAnswer,
 }
@@ -106,15 +110,9 @@ fn finish(
         entity.wait_for_open_attempts(&key);
     }
     entity.note_doubt(&key);
-    let ending = ending_of(settlement, error.as_deref());
-    let mut receipt = settlement
-        .proposal
-        .receipt(&settlement.mark, &ending, settlement.at);
-    if double_applied {
-        receipt.note = Some("double_applied: two attempts of this key took effect".to_owned());
-    }
+    let receipt = slip_of(settlement, error.as_deref(), double_applied);
     let answer = SettleAnswer {
-        receipt_id: receipt.receipt_id.clone(),
+        receipt_id: settlement.proposal.receipt_id.clone(),
         phase: key.phase,
         error,
         double_applied,
@@ -122,8 +120,30 @@ fn finish(
     SettleStep {
         key: Some(Box::new(key)),
         entity: Some(entity),
-        receipt: Some(Box::new(receipt)),
+        receipt: Some(receipt),
         answer,
+    }
+}
+
+fn slip_of(settlement: &Settlement, error: Option<&str>, double_applied: bool) -> Slip {
+    let (proposal, mark, at) = (&settlement.proposal, &settlement.mark, settlement.at);
+    match &settlement.outcome {
+        SettledOutcome::Applied(effect) if !double_applied => Slip::Applied {
+            proposal: proposal.clone(),
+            mark: mark.clone(),
+            result_digest: settlement.result_digest.clone(),
+            effect_id: effect.effect_id.clone(),
+            at,
+        },
+        SettledOutcome::Applied(_)
+        | SettledOutcome::NotApplied { .. }
+        | SettledOutcome::Unknown { .. } => {
+            let mut receipt = proposal.receipt(mark, &ending_of(settlement, error), at);
+            if double_applied {
+                receipt.note = Some(DOUBLE_APPLIED.to_owned());
+            }
+            receipt.into()
+        }
     }
 }
 
@@ -244,17 +264,17 @@ fn late(
         entity.release_if_held_by(key.session, key.fence);
     }
     let mut step = finish(key, entity, settlement, error, double_applied);
-    if let Some(receipt) = &mut step.receipt {
-        let ending = ending_of(settlement, step.answer.error.as_deref());
-        let mut correction = settlement.proposal.correction(
-            receipt_id.clone(),
-            &settlement.mark,
-            &ending,
-            settlement.at,
-        );
-        correction.note = receipt.note.take();
-        **receipt = correction;
+    let ending = ending_of(settlement, step.answer.error.as_deref());
+    let mut correction = settlement.proposal.correction(
+        receipt_id.clone(),
+        &settlement.mark,
+        &ending,
+        settlement.at,
+    );
+    if double_applied {
+        correction.note = Some(DOUBLE_APPLIED.to_owned());
     }
+    step.receipt = Some(correction.into());
     step.answer.receipt_id = receipt_id;
     step
 }

@@ -43,7 +43,7 @@ pub(crate) fn declare_dead<B: Book>(
             book.put_key(moved, Change::Moved)?;
             book.put_entity(tenant, entity_key, &entity)?;
             let raised = life::raised(&key.proposal, &receipt);
-            book.append(receipt)?;
+            book.append(receipt.into())?;
             for note in notes.into_iter().chain(raised.map_err(BookError::Note)?) {
                 book.put_note(tenant, note)?;
             }

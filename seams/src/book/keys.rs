@@ -59,7 +59,7 @@ pub(crate) fn claim<B: Book>(
         }
         ClaimStep::Probe(doubt) => ClaimAnswer::Probe(doubt),
         ClaimStep::End { receipt, answer } => {
-            book.append(*receipt)?;
+            book.append(receipt)?;
             answer
         }
     };
@@ -89,8 +89,11 @@ pub(crate) fn settle<B: Book>(
         Some(key) => slots_given_back(book, tenant, key)?,
         None => Vec::new(),
     };
-    if let Some(receipt) = &receipt {
-        let raised = life::raised(&settlement.proposal, receipt);
+    if let Some(receipt) = receipt
+        .as_ref()
+        .filter(|_| life::may_raise(&settlement.proposal))
+    {
+        let raised = life::raised(&settlement.proposal, &receipt.receipt());
         notes.extend(raised.map_err(BookError::Note)?);
     }
     if let Some(key) = key {
@@ -100,7 +103,7 @@ pub(crate) fn settle<B: Book>(
         book.put_entity(tenant, &entity_key, &entity)?;
     }
     if let Some(receipt) = receipt {
-        book.append(*receipt)?;
+        book.append(receipt)?;
     }
     for note in notes {
         book.put_note(tenant, note)?;
@@ -130,7 +133,7 @@ pub(crate) fn resolve<B: Book>(
             let notes = slots_given_back(book, tenant, &key)?;
             book.put_key(*key, Change::Moved)?;
             book.put_entity(tenant, &entity_key, &entity)?;
-            book.append(*receipt)?;
+            book.append(receipt.into())?;
             for note in notes {
                 book.put_note(tenant, note)?;
             }
@@ -153,7 +156,7 @@ pub(crate) fn forget<B: Book>(
         ForgetStep::Open { key, receipt } => {
             let generation = key.generation;
             book.put_key(*key, Change::Moved)?;
-            book.append(*receipt)?;
+            book.append(receipt.into())?;
             Ok(ForgetAnswer::Forgotten(generation))
         }
     }

@@ -19,7 +19,7 @@ pub(super) fn let_through<B: Book>(
     let (answer, notes) = match life::let_through(key, claim, &found).map_err(BookError::Note)? {
         Through::Granted(grant) => (Ok(grant.approver), grant.notes),
         Through::Held(hold) => {
-            book.append(hold.receipt)?;
+            book.append(hold.receipt.into())?;
             let (refusal, attempt) = (hold.refusal, hold.attempt);
             (Err(ClaimAnswer::Refused { refusal, attempt }), hold.notes)
         }
@@ -42,7 +42,7 @@ pub(crate) fn direct<B: Book>(
         book.put_note(tenant, note)?;
     }
     if let Some(receipt) = step.receipt {
-        book.append(*receipt)?;
+        book.append(receipt.into())?;
     }
     Ok(step.answer)
 }

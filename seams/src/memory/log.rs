@@ -30,11 +30,11 @@ impl Records {
         let known = trail.partition_point(|entry| entry.sequence <= log.last);
         for entry in trail.iter().skip(known) {
             log.last = entry.sequence;
-            let body = json::canonical(&entry.receipt)?;
+            let body = json::canonical(&entry.slip.receipt())?;
             let leaf = LogHash::of_leaf(body.as_bytes());
             log.entries.push(LogEntry {
                 position: log.frontier.size(),
-                receipt_id: entry.receipt.receipt_id.clone(),
+                receipt_id: entry.slip.receipt_id().to_owned(),
                 leaf,
                 link: log.frontier.push(leaf),
                 body: Some(body),
@@ -68,7 +68,7 @@ impl Records {
             }
         }
         if let Some(trail) = self.receipts.get_mut(tenant) {
-            trail.retain(|entry| !gone.contains(&entry.receipt.receipt_id));
+            trail.retain(|entry| !gone.contains(entry.slip.receipt_id()));
         }
         Ok(())
     }

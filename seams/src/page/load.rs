@@ -61,8 +61,7 @@ impl Page {
             })
             .collect();
         for (name, key) in std::iter::zip::<&Vec<KeyName>, _>(&names, keys) {
-            let loaded = self.keys.entry(name.clone());
-            loaded.or_insert_with(|| Some(Arc::new(key)));
+            self.keys.insert_new(name.clone(), Some(Arc::new(key)));
         }
         self.intents.insert(session, names);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hashbrown::hash_map::Entry;
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName, Phase};
 use operators_kernel::{
-    EntityKey, IdempotencyKey, Receipt, SessionId, StoreTime, TenantId, Ticket, Timestamp,
+    EntityKey, IdempotencyKey, Receipt, SessionId, Slip, StoreTime, TenantId, Ticket, Timestamp,
 };
 
 use super::{Extent, Of, Page, Want};
@@ -38,12 +38,16 @@ impl Book for Page {
     }
 
     fn put_key(&mut self, record: KeyRecord, change: Change) -> Result<(), Want> {
+        let record = Arc::new(record);
         let proposal = &record.proposal;
-        let name = (proposal.tenant_id.clone(), proposal.idempotency_key.clone());
+        let name = Of(&proposal.tenant_id, &proposal.idempotency_key);
         if self.extent == Extent::Part {
-            self.changes.keys.push((name.clone(), change));
+            self.changes.keys.push((name.to_owned(), change));
         }
-        self.keys.insert(name, Some(Arc::new(record)));
+        match self.keys.get_mut(&name) {
+            Some(known) => *known = Some(record),
+            None => self.keys.insert(name.to_owned(), Some(Arc::clone(&record))),
+        }
         Ok(())
     }
 
@@ -61,16 +65,22 @@ impl Book for Page {
         entity: &EntityKey,
         record: &EntityRecord,
     ) -> Result<(), Want> {
-        let name = (tenant.clone(), entity.clone());
+        let name = Of(tenant, entity);
         if self.extent == Extent::Part {
-            self.changes.entities.push(name.clone());
+            self.changes.entities.push(name.to_owned());
         }
-        self.entities.insert(name, record.clone());
+        match self.entities.get_mut(&name) {
+            Some(known) => known.clone_from(record),
+            None => self.entities.insert(name.to_owned(), record.clone()),
+        }
         Ok(())
     }
 
-    fn append(&mut self, receipt: Receipt) -> Result<(), Want> {
-        self.changes.receipts.push(receipt);
+    fn append(&mut self, receipt: Slip) -> Result<(), Want> {
+        match self.extent {
+            Extent::Whole => self.changes.slips.push(receipt),
+            Extent::Part => self.changes.receipts.push(receipt.into_receipt()),
+        }
         Ok(())
     }
 

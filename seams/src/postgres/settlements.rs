@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use operators_kernel::life::{self, Application, Phase};
-use operators_kernel::{Ending, Original, SettleAnswer, SettledOutcome, Settlement, TenantId};
+use operators_kernel::{
+    Ending, Original, Packed, SettleAnswer, SettledOutcome, Settlement, TenantId,
+};
 
 use super::fast::{self, Fast, Function, revision, signed};
 use super::lines::{IfBroken, Lines};
@@ -45,7 +47,7 @@ impl SettleItem {
                     original: Original {
                         receipt_id: proposal.receipt_id.clone(),
                         applied_at: settlement.at,
-                        result: effect.result.clone(),
+                        result: Packed::from(&*effect.result),
                         written_off: false,
                     },
                     effect_id: effect.effect_id.clone(),

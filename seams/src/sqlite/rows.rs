@@ -7,7 +7,7 @@ use std::time::Duration;
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName};
 use operators_kernel::log::is_stub;
 use operators_kernel::{
-    EntityKey, IdempotencyKey, Receipt, RedactionKey, SessionId, StoreTime, TenantId, Ticket,
+    EntityKey, IdempotencyKey, Receipt, RedactionKey, SessionId, Slip, StoreTime, TenantId, Ticket,
     Timestamp, json,
 };
 use rusqlite::types::FromSql;
@@ -231,7 +231,8 @@ impl Book for Rows<'_> {
         )
     }
 
-    fn append(&mut self, receipt: Receipt) -> Result<(), RowError> {
+    fn append(&mut self, receipt: Slip) -> Result<(), RowError> {
+        let receipt = receipt.into_receipt();
         let body = json::canonical(&receipt).map_err(|e| meaning("a receipt", &e.to_string()))?;
         let tenant = &receipt.tenant_id;
         let place = if is_unlogged() {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use operators_kernel::{
-    Claim, ClaimAnswer, Clearance, DurableExec, EffectClass, Forget, OnDoubt, OnUnknown, Proposal,
-    Reason, Refusal, Resolution, ResolveAnswer, Resolver, SessionId, SettledOutcome, Settlement,
-    StoreError, TenantId, Ticket, Verdict,
+    Claim, ClaimAnswer, Clearance, DurableExec, EffectClass, Forget, OnDoubt, OnUnknown, Packed,
+    Proposal, Reason, Refusal, Resolution, ResolveAnswer, Resolver, SessionId, SettledOutcome,
+    Settlement, StoreError, TenantId, Ticket, Verdict,
 };
 use operators_tests::conformance::desk::{
     LONG, applied, ask, failed, fingerprint, fresh_id, it_happened, moment, unknown,
@@ -188,7 +188,7 @@ impl<'a> Client<'a> {
         let mut claim = ask(place, name);
         claim.proposal.tenant_id = self.tenant();
         if self.dice.one_in(20) {
-            claim.proposal.action.args.clear();
+            claim.proposal.action.args = Packed::default();
         }
         let window_ms = *self.dice.pick(&[0, 3_600_000]);
         claim.effect = *self.dice.pick(&[

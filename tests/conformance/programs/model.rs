@@ -8,7 +8,8 @@ use operators_kernel::life::{
 };
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, EntityKey, Forget, ForgetAnswer, IdempotencyKey, Receipt, Resolution,
-    ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreTime, TenantId, Ticket, Timestamp,
+    ResolveAnswer, SessionId, SettleAnswer, Settlement, Slip, StoreTime, TenantId, Ticket,
+    Timestamp,
 };
 
 /// How much time passes between two calls: more than a short lease.
@@ -269,7 +270,7 @@ impl Model {
             }
             ClaimStep::Probe(doubt) => ClaimAnswer::Probe(doubt),
             ClaimStep::End { receipt, answer } => {
-                self.append(Some(*receipt));
+                self.append(Some(receipt.into_receipt()));
                 answer
             }
         };
@@ -289,7 +290,7 @@ impl Model {
         self.write(
             key,
             step.entity.unwrap_or(entity),
-            step.receipt.map(|receipt| *receipt),
+            step.receipt.map(Slip::into_receipt),
         );
         step.answer
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use operators_kernel::life::{ASKED_FOR, Approval, NoteKind, NoteName};
 use operators_kernel::{
     Claim, ClaimAnswer, Clearance, Directive, DirectiveAnswer, Disposition, ForgetAnswer, OnAlert,
-    Order, PolicyRef, Reason, ReceiptKind, ReceiptOutcome, Refusal, Timestamp, TrustDecision,
+    Order, Packed, PolicyRef, Reason, ReceiptKind, ReceiptOutcome, Refusal, Timestamp,
+    TrustDecision,
 };
 
 use super::desk::{Desk, again, applied, ask, failed, fresh_id, moment, unheard};
@@ -116,7 +117,7 @@ pub async fn an_approval_is_of_those_arguments_that_policy_and_that_generation(b
     desk.refused_as(Reason::AwaitingApproval, &claim).await;
     approve(&desk, "k1").await;
     let mut args = again(&claim);
-    args.proposal.action.args.clear();
+    args.proposal.action.args = Packed::default();
     desk.refused_as(Reason::AwaitingApproval, &args).await;
     // That was another question, and took the place of the first.
     desk.refused_as(Reason::AwaitingApproval, &again(&claim))

@@ -56,7 +56,7 @@ pub fn ask(entity_key: &str, idempotency_key: &str) -> Claim {
             action: Shared::from(ReceiptAction {
                 connector: ConnectorName::parse("shop").expect("a connector"),
                 tool: ToolName::parse("orders.hold").expect("a tool"),
-                args: object(json!({"order": "SO-1"})),
+                args: object(json!({"order": "SO-1"})).into(),
             }),
             value: None,
             entity_key: entity(entity_key),

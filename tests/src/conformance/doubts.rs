@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use operators_kernel::life::Phase;
 use operators_kernel::{
-    Claim, ClaimAnswer, EffectClass, OnDoubt, OnUnknown, Reason, ReceiptKind, ReceiptOutcome,
-    ResolveAnswer, Resolver, Verdict,
+    Claim, ClaimAnswer, EffectClass, OnDoubt, OnUnknown, Packed, Reason, ReceiptKind,
+    ReceiptOutcome, ResolveAnswer, Resolver, Verdict,
 };
 use serde_json::json;
 
@@ -317,7 +317,7 @@ pub async fn a_written_off_key_dedups_flagged_and_never_runs(bench: &dyn Bench) 
         assert_eq!(original.result, json!(null));
     }
     let mut other = again(&claim);
-    other.proposal.action.args.clear();
+    other.proposal.action.args = Packed::default();
     desk.refused_as(Reason::Conflict, &other).await;
     desk.take(&ask("order:1", "k2")).await;
 }

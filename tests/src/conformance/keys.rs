@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use operators_kernel::life::{Phase, downstream_key};
 use operators_kernel::{
-    ClaimAnswer, Clearance, Disposition, EffectClass, ForgetAnswer, Reason, ReceiptKind,
+    ClaimAnswer, Clearance, Disposition, EffectClass, ForgetAnswer, Packed, Reason, ReceiptKind,
     ReceiptOutcome, Refusal, ResolveAnswer, ToolName, Verdict,
 };
 use serde_json::json;
@@ -67,13 +67,13 @@ pub async fn a_duplicate_takes_no_turn(bench: &dyn Bench) {
 pub async fn a_burned_key_with_other_arguments_is_a_conflict(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;
     let mut claim = ask("order:1", "k1");
-    claim.proposal.action.args = object(json!({"order": "SO-1", "lines": [1, 2]}));
+    claim.proposal.action.args = object(json!({"order": "SO-1", "lines": [1, 2]})).into();
     claim.proposal.value = Some(250.into());
     desk.run(&claim, applied()).await;
     let burned = desk.key("k1").await;
 
     let mut args = again(&claim);
-    args.proposal.action.args = object(json!({"order": "SO-2", "lines": [1, 3]}));
+    args.proposal.action.args = object(json!({"order": "SO-2", "lines": [1, 3]})).into();
     let mut value = again(&claim);
     value.proposal.value = Some(251.into());
     let mut place = again(&claim);
@@ -108,7 +108,7 @@ pub async fn a_key_in_flight_is_a_conflict_on_another_entity(bench: &dyn Bench) 
     assert_eq!(refusal.conflict, ["/entity_key"]);
     assert_eq!(desk.entity("order:2").await.holder, None);
     let mut other = ask("order:1", "k1");
-    other.proposal.action.args.clear();
+    other.proposal.action.args = Packed::default();
     desk.queue(&other).await;
 }
 
@@ -119,7 +119,7 @@ pub async fn a_key_in_doubt_with_other_arguments_is_a_conflict(bench: &dyn Bench
     desk.run(&claim, unknown()).await;
     let doubt = desk.key("k1").await;
     let mut other = again(&claim);
-    other.proposal.action.args.clear();
+    other.proposal.action.args = Packed::default();
     desk.refused_as(Reason::Conflict, &other).await;
     let mut elsewhere = again(&claim);
     elsewhere.proposal.entity_key = entity("order:2");
@@ -136,7 +136,7 @@ pub async fn a_failed_key_takes_corrected_arguments(bench: &dyn Bench) {
     assert_eq!(receipt.outcome, Some(ReceiptOutcome::Failed));
     assert_eq!(receipt.error.as_deref(), Some("the vendor said no"));
     let mut corrected = ask("order:2", "k1");
-    corrected.proposal.action.args = object(json!({"order": "SO-2"}));
+    corrected.proposal.action.args = object(json!({"order": "SO-2"})).into();
     let second = desk.take(&corrected).await;
     assert_eq!((second.mark.attempt, second.mark.generation), (2, 1));
     desk.end(&second, applied()).await;
@@ -204,7 +204,7 @@ pub async fn a_refusal_counts_only_where_nothing_happened_yet(bench: &dyn Bench)
     desk.run(&allowed, applied()).await;
     desk.duplicate(&blocked(again(&allowed))).await;
     let mut other = blocked(again(&allowed));
-    other.proposal.action.args.clear();
+    other.proposal.action.args = Packed::default();
     desk.refused_as(Reason::Conflict, &other).await;
 }
 
@@ -245,7 +245,7 @@ pub async fn forgetting_opens_the_next_generation_of_a_burned_key(bench: &dyn Be
     assert_eq!(receipt.approver.as_deref(), Some("ada"));
     assert_eq!((receipt.generation, receipt.decision), (2, None));
     let mut other = again(&claim);
-    other.proposal.action.args.clear();
+    other.proposal.action.args = Packed::default();
     let second = desk.take(&other).await;
     assert_eq!((second.mark.generation, second.mark.attempt), (2, 1));
     assert_eq!(second.mark.fence.map(|fence| fence.0), Some(3));
@@ -303,7 +303,7 @@ pub async fn a_refusal_whose_answer_was_lost_is_told_again(bench: &dyn Bench) {
     let held = ask("order:1", "k2");
     let first = desk.ask(&held).await;
     let mut other_args = ask("order:1", "k1");
-    other_args.proposal.action.args.clear();
+    other_args.proposal.action.args = Packed::default();
     let conflict = desk.ask(&other_args).await;
     desk.resolve("k1", 1, it_happened()).await;
     assert_eq!(desk.ask(&unheard(&held)).await, first);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use operators_kernel::life::Phase;
 use operators_kernel::{
-    AttemptMark, Claim, ClaimAnswer, Clearance, Fence, Reason, Refusal, Ticket,
+    AttemptMark, Claim, ClaimAnswer, Clearance, Fence, Packed, Reason, Refusal, Ticket,
 };
 
 use super::desk::{Desk, again, applied, ask, failed, fresh_id, it_happened, unheard, unknown};
@@ -293,7 +293,7 @@ pub async fn a_call_of_many_claims_answers_each_in_its_order(bench: &dyn Bench) 
     let desk = Desk::open(bench).await;
     desk.run(&ask("order:9", "burned"), applied()).await;
     let mut other_args = again(&ask("order:9", "burned"));
-    other_args.proposal.action.args.clear();
+    other_args.proposal.action.args = Packed::default();
     let claims = [
         ask("order:1", "k1"),
         ask("order:2", "k2"),
