@@ -112,13 +112,6 @@ async fn rate(
     let place = places.fresh(store)?;
     unlogged::set(!is_logged && store == Store::Sqlite);
     let opened = place.open().await?;
-    if !is_logged && store == Store::Postgres {
-        crate::server::run_on(
-            &place.name,
-            "DROP INDEX operators.receipt_written; \
-             ALTER TABLE operators.receipt ALTER COLUMN written_by SET DEFAULT '0'",
-        )?;
-    }
     if !is_logged && store == Store::Sqlite {
         // A receipt without a place costs an entry there, which one with a place does not.
         let file = rusqlite::Connection::open(&place.name)?;

@@ -82,7 +82,8 @@ async fn step(
     let rows = line.rows(format!("{BEGIN}; {statement}")).await?;
     let (first, rest) = rows.split_first().ok_or(sqlx::Error::RowNotFound)?;
     let mut frontier = frontier(first, 0, 2)?;
-    let oldest: String = first.try_get(1)?;
+    // How far the log has come, for the database to remember.
+    let mut progress: String = first.try_get(1)?;
     let old_size = frontier.size();
     let pending = rest.iter().map(|row| {
         Ok(Pending {
@@ -93,6 +94,9 @@ async fn step(
     });
     let pending = pending.collect::<Result<Vec<Pending>, Trouble>>()?;
     let is_behind = pending.len() >= STEP_MAX;
+    if is_behind {
+        progress.insert_str(0, "behind ");
+    }
     let hex = |hash: &LogHash| json::hex(hash.as_bytes());
     let append = |one: &Pending| (hex(&one.leaf), hex(&frontier.push(one.leaf)));
     let hashes: Vec<(String, String)> = pending.iter().map(append).collect();
@@ -104,7 +108,7 @@ async fn step(
         .column(hashes.iter().map(|(leaf, _)| Value::Text(leaf)))
         .column(hashes.iter().map(|(_, link)| Value::Text(link)))
         .text(&json::hex(&frontier.to_bytes()))
-        .text_or_null((!is_behind).then_some(oldest.as_str()))
+        .text(&progress)
         .finish()?;
     line.rows(format!("{statement}; COMMIT")).await?;
     Ok((frontier, is_behind))

@@ -20,6 +20,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0008_retention.sql"),
     include_str!("../../migrations/postgres/0009_lean_claims.sql"),
     include_str!("../../migrations/postgres/0010_lean_batches.sql"),
+    include_str!("../../migrations/postgres/0011_log_by_numbers.sql"),
+    include_str!("../../migrations/postgres/0012_columns_by_place.sql"),
 ];
 
 /// The oldest server the functions were tried on.

@@ -1,0 +1,125 @@
+-- The log finds what is not in it yet by the receipts' numbers, so a receipt needs no index, and no
+-- column, that only the log would use.
+--
+-- Numbers are given out when a receipt is inserted and shown when it is committed. As in
+-- `last_settled`: whoever inserts holds a lock on the table from before its first number until after
+-- its commit. So once everybody who held it at one look has let go, all numbers given out before that
+-- look are in sight or will never be; up to there nothing has to be looked at again.
+ALTER TABLE operators.log ADD COLUMN settled bigint NOT NULL DEFAULT 0;       -- nothing up to here is missing
+ALTER TABLE operators.log ADD COLUMN given_out bigint NOT NULL DEFAULT 0;     -- when `writers` was noted
+ALTER TABLE operators.log ADD COLUMN writers text NOT NULL DEFAULT '';        -- who may still bring one of those
+ALTER TABLE operators.log DROP COLUMN horizon;
+
+CREATE OR REPLACE FUNCTION operators.log_pending(acked text, whose text, how_many integer)
+RETURNS TABLE (number bigint, id text, hash text)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off
+AS $$
+DECLARE
+  head operators.log;
+  last_number bigint;
+  writing text[];
+BEGIN
+  PERFORM operators.enter(acked);
+  PERFORM set_config('lock_timeout', '5s', true);
+  INSERT INTO operators.log (tenant) VALUES (whose) ON CONFLICT DO NOTHING;
+  SELECT * INTO head FROM operators.log l WHERE l.tenant = whose FOR UPDATE;
+  -- In this order: first the numbers, then who may hold one of them, then the receipts in sight.
+  SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END INTO last_number
+    FROM operators.receipt_sequence_seq s;
+  SELECT coalesce(array_agg(l.virtualtransaction), '{}') INTO writing FROM pg_locks l
+    WHERE l.locktype = 'relation' AND l.relation = 'operators.receipt'::regclass
+      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+      AND l.mode = 'RowExclusiveLock' AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid();
+  IF NOT string_to_array(head.writers, ',') && writing THEN
+    head.settled := greatest(head.settled, head.given_out);
+    head.given_out := last_number;
+    head.writers := array_to_string(writing, ',');
+  END IF;
+  IF head.writers = '' THEN
+    head.settled := greatest(head.settled, head.given_out);
+  END IF;
+  -- The head, with what `log_append` is to be told in the place of an id.
+  RETURN QUERY SELECT head.size, concat_ws(' ', head.settled, head.given_out, head.writers),
+    encode(head.frontier, 'hex');
+  RETURN QUERY SELECT r.sequence, r.receipt_id,
+      encode(sha256('\x00'::bytea || convert_to(r.body, 'UTF8')), 'hex')
+    FROM operators.receipt r
+    WHERE r.tenant = whose
+      AND r.sequence > (SELECT l.settled FROM operators.log l WHERE l.tenant = whose)
+      AND NOT EXISTS (SELECT FROM operators.leaf l
+        WHERE l.tenant = whose AND l.sequence = r.sequence)
+    ORDER BY r.sequence LIMIT how_many;
+END $$;
+
+-- Appends, in the transaction that asked what is pending. `new_horizon` is what that was told; with
+-- `behind` before it there was more than was asked for. Null (from processes of the version before,
+-- when they are behind): whatever there was is looked at again.
+CREATE OR REPLACE FUNCTION operators.log_append(whose text, old_size bigint, sequences text, ids text,
+  leaves text, links text, new_frontier text, new_horizon text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+AS $$
+DECLARE
+  is_behind CONSTANT boolean := starts_with(new_horizon, 'behind ');
+  said CONSTANT text[] := string_to_array(regexp_replace(new_horizon, '^behind ', ''), ' ');
+  appended bigint;
+  last_appended bigint;
+BEGIN
+  INSERT INTO operators.leaf (tenant, position, sequence, receipt_id, leaf, link)
+    SELECT whose, old_size + n.place - 1, n.sequence::bigint, n.id, decode(n.leaf, 'hex'),
+        decode(n.link, 'hex')
+      FROM unnest(string_to_array(sequences, E'\x1f'), string_to_array(ids, E'\x1f'),
+        string_to_array(leaves, E'\x1f'), string_to_array(links, E'\x1f'))
+        WITH ORDINALITY AS n (sequence, id, leaf, link, place);
+  GET DIAGNOSTICS appended = ROW_COUNT;
+  UPDATE operators.log l SET size = old_size + appended,
+      frontier = CASE WHEN appended = 0 THEN l.frontier ELSE decode(new_frontier, 'hex') END
+    WHERE l.tenant = whose;
+  IF new_horizon IS NOT NULL THEN
+    -- Pending receipts come in the order of their numbers: all up to the last one are in.
+    last_appended := CASE WHEN is_behind
+      THEN (string_to_array(sequences, E'\x1f'))[appended]::bigint END;
+    UPDATE operators.log l SET given_out = said[2]::bigint, writers = coalesce(said[3], ''),
+        settled = greatest(l.settled, least(said[1]::bigint, last_appended))
+      WHERE l.tenant = whose;
+  END IF;
+END $$;
+
+-- Receipts that a look at the log must have seen and that are not in it.
+CREATE OR REPLACE FUNCTION operators.log_strays(whose text) RETURNS TABLE (id text)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  PERFORM set_config('operators.scope', 'store', true);
+  RETURN QUERY SELECT r.receipt_id FROM operators.receipt r
+    WHERE r.tenant = whose
+      AND r.sequence <= (SELECT l.settled FROM operators.log l WHERE l.tenant = whose)
+      AND NOT EXISTS (SELECT FROM operators.leaf l
+        WHERE l.tenant = whose AND l.sequence = r.sequence)
+    ORDER BY r.sequence LIMIT 20;
+END $$;
+
+CREATE OR REPLACE FUNCTION operators.refuse_edit() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF (NEW.tenant, NEW.sequence, NEW.receipt_id, NEW.idempotency_key, NEW.settled_at)
+      = (OLD.tenant, OLD.sequence, OLD.receipt_id, OLD.idempotency_key, OLD.settled_at)
+    AND NOT starts_with(OLD.body, '{"pruned":') AND starts_with(NEW.body, '{"pruned":')
+    AND NEW.body::json -> 'receipt' ->> 'receipt_id' = OLD.receipt_id
+    AND EXISTS (SELECT FROM operators.leaf l, operators.note n
+      WHERE l.tenant = OLD.tenant AND l.sequence = OLD.sequence
+        AND l.leaf = sha256('\x00'::bytea || convert_to(OLD.body, 'UTF8'))
+        AND n.tenant = OLD.tenant AND n.kind = 'pruned' AND n.name = 'receipts'
+        AND l.position < (n.body::json ->> 'to')::bigint)
+  THEN
+    RETURN NEW;
+  END IF;
+  RAISE EXCEPTION 'receipts are append-only' USING ERRCODE = 'restrict_violation';
+END $$;
+
+ALTER TABLE operators.receipt DROP COLUMN written_by; -- and its index
+
+REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA operators FROM PUBLIC;
