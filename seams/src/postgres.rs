@@ -8,6 +8,7 @@
 mod address;
 mod bells;
 mod burials;
+mod burned;
 mod claims;
 mod fast;
 mod ledger;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use operators_kernel::life::Phase;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
     ForgetAnswer, Performance, Performed, Receipt, RedactionKey, Resolution, ResolveAnswer,
@@ -40,6 +42,7 @@ use crate::book::Asker;
 use address::Address;
 use bells::Bells;
 use burials::Death;
+use burned::Burned;
 use claims::ClaimItem;
 use fast::Fast;
 use lines::Lines;
@@ -62,6 +65,7 @@ const LIMITS: Limits = Limits {
 pub struct PgStore {
     lines: Arc<Lines>,
     bells: Bells,
+    burned: Burned,
     claims: Batcher<ClaimItem, Fast<ClaimAnswer>>,
     settlements: Batcher<SettleItem, Fast<SettleAnswer>>,
     records: Batcher<RecordItem, Result<(), Trouble>>,
@@ -90,6 +94,7 @@ impl PgStore {
             (Arc::clone(&lines), Arc::clone(&lines), Arc::clone(&lines));
         Ok(Self {
             bells: Bells::new(),
+            burned: Burned::new(),
             claims: Batcher::new(LIMITS, move |items| {
                 claims::claim(Arc::clone(&for_claims), items)
             }),
@@ -185,7 +190,10 @@ impl DurableExec for PgStore {
         let is_common = |claim: &&Claim| claim.ticket.is_none() && !claim.asked_before;
         let mut items = Vec::with_capacity(claims.len());
         for claim in claims.iter().filter(is_common) {
-            let item = ClaimItem::of(tenant, claim).map_err(|trouble| self.sort(trouble))?;
+            let key = &claim.proposal.idempotency_key;
+            let is_likely_burned = self.burned.is_likely(tenant, key);
+            let item = ClaimItem::of(tenant, claim, is_likely_burned);
+            let item = item.map_err(|trouble| self.sort(trouble))?;
             let weight = item.weight();
             items.push((item, weight));
         }
@@ -197,10 +205,17 @@ impl DurableExec for PgStore {
                 Some(receiver) => self.heard(receiver).await?,
                 None => None,
             };
-            answers.push(match found {
+            let answer = match found {
                 Some(answer) => answer,
                 None => self.claim_slowly(tenant, claim).await?,
-            });
+            };
+            let key = &claim.proposal.idempotency_key;
+            match &answer {
+                ClaimAnswer::Duplicate { .. } => self.burned.note(tenant, key),
+                ClaimAnswer::Claimed(_) => self.burned.forget(tenant, key),
+                ClaimAnswer::Wait(_) | ClaimAnswer::Probe(_) | ClaimAnswer::Refused { .. } => {}
+            }
+            answers.push(answer);
         }
         Ok(answers)
     }
@@ -223,18 +238,23 @@ impl DurableExec for PgStore {
         let mut fast = self.settlements.hand_over(items).into_iter();
         let mut answers = Vec::with_capacity(settlements.len());
         for (is_common, settlement) in are_common.into_iter().zip(settlements) {
+            let name = settlement.proposal.idempotency_key.clone();
             let receiver = is_common.then(|| fast.next()).flatten();
             let found = match receiver {
                 Some(receiver) => self.heard(receiver).await?,
                 None => None,
             };
-            answers.push(if let Some(answer) = found {
+            let answer = if let Some(answer) = found {
                 answer
             } else {
                 let tenant = tenant.clone();
                 self.owned(|lines| async move { pages::settle(&lines, &tenant, &settlement).await })
                     .await?
-            });
+            };
+            if answer.phase == Phase::Applied {
+                self.burned.note(tenant, &name);
+            }
+            answers.push(answer);
         }
         Ok(answers)
     }

@@ -25,19 +25,26 @@ pub(super) struct ClaimItem {
     pub(super) claim: Claim,
     effect: String,
     on_unknown: String,
-    proposal: String,
+    /// What its intent would keep; none where nobody expects one.
+    proposal: Option<String>,
     duplicate: Pieces<4>,
     refusal: Option<Pieces<3>>,
 }
 
 impl ClaimItem {
-    pub(super) fn of(tenant: &TenantId, claim: &Claim) -> Result<Self, Trouble> {
+    /// One that is likely a duplicate carries nothing that only an intent needs.
+    pub(super) fn of(
+        tenant: &TenantId,
+        claim: &Claim,
+        is_likely_burned: bool,
+    ) -> Result<Self, Trouble> {
+        let proposal = (!is_likely_burned).then(|| to_long_json(&claim.proposal));
         Ok(Self {
             tenant: tenant.clone(),
             claim: claim.clone(),
             effect: to_json(&claim.effect)?,
             on_unknown: to_json(&claim.on_unknown)?,
-            proposal: to_long_json(&claim.proposal)?,
+            proposal: proposal.transpose()?,
             duplicate: pieces::of_duplicate(claim)?,
             refusal: pieces::of_refusal(claim)?,
         })
@@ -45,7 +52,9 @@ impl ClaimItem {
 
     /// About how many bytes it adds to a statement.
     pub(super) fn weight(&self) -> usize {
-        self.proposal.len().saturating_mul(4)
+        let intent = self.proposal.as_ref().map_or(0, String::len);
+        let refusal = self.refusal.as_ref().map_or(0, Pieces::len);
+        intent + self.duplicate.len() + refusal
     }
 
     fn place(&self) -> (&str, &str) {
@@ -81,7 +90,7 @@ impl ClaimItem {
             Value::Number(span_us(claim)),
             revision(&claim.proposal),
             Value::Text(&claim.proposal.receipt_id),
-            Value::Text(&self.proposal),
+            Value::Text(self.proposal.as_deref().unwrap_or_default()),
             Value::Number(claim.at.as_micros()),
             Value::Text(first),
             Value::Text(second),
@@ -90,8 +99,15 @@ impl ClaimItem {
             refusal[0],
             refusal[1],
             refusal[2],
-            Value::Text(if is_controlled(claim) { "t" } else { "f" }),
+            Value::Text(if self.is_for_locks() { "t" } else { "f" }),
         ]
+    }
+
+    /// Whether it is decided under locks if it turns out to be new: people or limits have a say that
+    /// the statement does not know of, or it does not carry what an intent keeps.
+    fn is_for_locks(&self) -> bool {
+        let claim = &self.claim;
+        self.proposal.is_none() || !claim.limits.is_empty() || claim.on_alert == OnAlert::Approve
     }
 
     fn answer(&self, said: &mut Said<'_>) -> Fast<ClaimAnswer> {
@@ -146,11 +162,6 @@ pub(super) async fn claim(lines: Arc<Lines>, items: Vec<ClaimItem>) -> Vec<Fast<
         lines.note_acked(&item.claim.proposal.receipt_id);
     }
     answers
-}
-
-/// Whether people or limits have a say that the statement does not know of.
-fn is_controlled(claim: &Claim) -> bool {
-    !claim.limits.is_empty() || claim.on_alert == OnAlert::Approve
 }
 
 /// How long a call may still land; far beyond any life, but no overflow when added to a time.

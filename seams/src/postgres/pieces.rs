@@ -30,6 +30,11 @@ pub(super) struct Pieces<const N: usize> {
 }
 
 impl<const N: usize> Pieces<N> {
+    /// How long they are together.
+    pub(super) fn len(&self) -> usize {
+        self.text.len()
+    }
+
     /// The pieces, in their order.
     pub(super) fn each(&self) -> [&str; N] {
         let piece = |place: &Range<usize>| self.text.get(place.clone()).unwrap_or_default();
