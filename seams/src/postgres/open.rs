@@ -22,6 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0010_lean_batches.sql"),
     include_str!("../../migrations/postgres/0011_log_by_numbers.sql"),
     include_str!("../../migrations/postgres/0012_columns_by_place.sql"),
+    include_str!("../../migrations/postgres/0013_no_key_is_written_over.sql"),
 ];
 
 /// The oldest server the functions were tried on.
