@@ -127,6 +127,7 @@ macro_rules! conformance {
                     a_question_and_an_approval_expire,
                 }
                 limits {
+                    one_new_key_on_many_entities_is_one_intent,
                     a_limit_stops_the_next_and_says_when_a_slot_is_free,
                     the_last_slot_goes_to_one_of_many,
                     a_window_slides_with_the_proposers_clock,

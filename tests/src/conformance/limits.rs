@@ -43,6 +43,35 @@ fn later(at: Timestamp, span: Duration) -> Timestamp {
     Timestamp::from_micros(at.as_micros() + micros)
 }
 
+/// By rule 3.2: a key that nobody has seen is claimed by one of many, whatever entities they name and
+/// whether or not people or limits have a say, which some stores decide in another way.
+pub async fn one_new_key_on_many_entities_is_one_intent(bench: &dyn Bench) {
+    let desks = [Desk::open(bench).await, Desk::open(bench).await];
+    for round in 0..8 {
+        let key = format!("k{round}");
+        let mut asking = JoinSet::new();
+        for place in 0..6 {
+            let desk = desks[place % 2].clone();
+            let mut claim = ask(&format!("order:{round}:{place}"), &key);
+            if place < 4 {
+                claim.limits = vec![limit(9, &claim.proposal.entity_key.to_string())];
+            }
+            asking.spawn(async move { desk.ask(&claim).await });
+        }
+        let mut granted = 0;
+        while let Some(answer) = asking.join_next().await {
+            match answer.expect("no panic") {
+                ClaimAnswer::Claimed(_) => granted += 1,
+                ClaimAnswer::Refused { refusal, .. } => {
+                    assert_eq!(refusal.reason, Reason::Conflict, "{refusal:?}");
+                }
+                other => panic!("neither granted nor refused: {other:?}"),
+            }
+        }
+        assert_eq!(granted, 1, "of one key in round {round}");
+    }
+}
+
 /// By rules 9.4, 9.6.
 pub async fn a_limit_stops_the_next_and_says_when_a_slot_is_free(bench: &dyn Bench) {
     let (desk, other) = (Desk::open(bench).await, Desk::open(bench).await);
