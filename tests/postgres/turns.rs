@@ -190,3 +190,33 @@ async fn a_settlement_of_an_earlier_attempt_leaves_the_turn_as_it_is() {
         assert_eq!(desk.key("k0").await.phase, Phase::Intent);
     }
 }
+
+/// Rule 5.1. A key whose row somebody deleted while its call was on the way cannot be settled: that is
+/// told, alone and in a batch, no receipt claims otherwise, and nobody else gets the turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settlement_whose_key_was_deleted_is_told_and_keeps_the_turn() {
+    for many in [1, 2] {
+        let Some(database) = database().await else {
+            return;
+        };
+        let url = database.url();
+        let desk = desk(&url).await;
+        let mut ends = Vec::new();
+        for n in 0..many {
+            ends.push(desk.take(&ask(&format!("e{n}"), &format!("k{n}"))).await);
+        }
+        run(
+            &url,
+            "DELETE FROM operators.key WHERE idempotency_key = 'k0'",
+        )
+        .await;
+        let settled = desk.store.settle(&desk.tenant, ends.clone()).await;
+        let error = settled.expect_err("nothing to settle");
+        assert!(!error.is_retryable(), "{error}");
+        assert!(error.to_string().contains("`k0`"), "{error}");
+        let holder = desk.entity("e0").await.holder;
+        assert_eq!(holder, Some(ends[0].session), "nobody knows what happened");
+        let told = |entry: &operators_kernel::Receipt| entry.idempotency_key.as_str() == "k0";
+        assert!(!desk.trail().await.iter().any(told), "no receipt of it");
+    }
+}
