@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use operators_kernel::life::Phase;
-use operators_kernel::{Beat, ClaimAnswer, Reason};
-use operators_tests::conformance::desk::{applied, ask, failed};
+use operators_kernel::{Beat, ClaimAnswer, Reason, Settlement};
+use operators_tests::conformance::desk::{Desk, applied, ask, failed};
 use operators_tests::fixtures::entity;
 use operators_tests::postgres::{connect, run};
 use sqlx::Row;
@@ -165,6 +165,15 @@ async fn a_key_that_comes_meanwhile_leaves_no_turn_behind() {
     }
 }
 
+/// Claims of that many keys, each granted on an entity of its own.
+async fn take(desk: &Desk, many: usize) -> Vec<Settlement> {
+    let mut ends = Vec::new();
+    for n in 0..many {
+        ends.push(desk.take(&ask(&format!("e{n}"), &format!("k{n}"))).await);
+    }
+    ends
+}
+
 /// Rule 2.1. A settlement that finds its key at a later attempt releases nobody's turn, alone
 /// and in a batch.
 #[tokio::test(flavor = "multi_thread")]
@@ -175,11 +184,9 @@ async fn a_settlement_of_an_earlier_attempt_leaves_the_turn_as_it_is() {
         };
         let url = database.url();
         let desk = desk(&url).await;
-        let mut ends = Vec::new();
-        for n in 0..many {
-            let mut end = desk.take(&ask(&format!("e{n}"), &format!("k{n}"))).await;
+        let mut ends = take(&desk, many).await;
+        for end in &mut ends {
             end.outcome = failed();
-            ends.push(end);
         }
         let later = "UPDATE operators.key SET attempt = attempt + 1 WHERE idempotency_key = 'k0'";
         run(&url, later).await;
@@ -201,10 +208,7 @@ async fn a_settlement_whose_key_was_deleted_is_told_and_keeps_the_turn() {
         };
         let url = database.url();
         let desk = desk(&url).await;
-        let mut ends = Vec::new();
-        for n in 0..many {
-            ends.push(desk.take(&ask(&format!("e{n}"), &format!("k{n}"))).await);
-        }
+        let ends = take(&desk, many).await;
         run(
             &url,
             "DELETE FROM operators.key WHERE idempotency_key = 'k0'",

@@ -249,6 +249,8 @@ pub async fn forgetting_opens_the_next_generation_of_a_burned_key(bench: &dyn Be
     let second = desk.take(&other).await;
     assert_eq!((second.mark.generation, second.mark.attempt), (2, 1));
     assert_eq!(second.mark.fence.map(|fence| fence.0), Some(3));
+    // A process that saw it burned may guess that this is a duplicate; the intent is whole all the same.
+    assert_eq!(desk.key("k1").await.proposal, second.proposal);
     let (acme, name) = (tenant(), key("k1"));
     let one = downstream_key(&acme, &name, 1);
     assert_ne!(one, downstream_key(&acme, &name, second.mark.generation));
