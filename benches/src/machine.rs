@@ -22,6 +22,13 @@ pub(crate) fn cpu_seconds() -> f64 {
     })
 }
 
+/// A quarter of this machine's memory, in megabytes; at least as much as Postgres takes unasked.
+pub(crate) fn quarter_of_memory_mb() -> u64 {
+    let total = after_colon("/proc/meminfo", "MemTotal");
+    let kilobytes: Option<u64> = total.split(' ').next().and_then(|kb| kb.parse().ok());
+    (kilobytes.unwrap_or(0) / 4 / 1024).max(128)
+}
+
 /// The circumstances of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {

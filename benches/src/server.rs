@@ -11,14 +11,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid, User, chown};
 use url::Url;
 
-/// The same for every side. Stock settings, but for room: enough connections and memory, and no
-/// checkpoint in the middle of a phase. Durability is as it comes: `fsync` and
-/// `synchronous_commit` on.
+/// The same for every side. Stock settings, but for room: enough connections, a quarter of the
+/// machine's memory for buffers as Postgres's manual advises, and no checkpoint in the middle of a
+/// phase. Durability is as it comes: `fsync` and `synchronous_commit` on.
 const SETTINGS: &[&str] = &[
     "listen_addresses=127.0.0.1",
     "unix_socket_directories=",
     "max_connections=200",
-    "shared_buffers=1GB",
     "max_wal_size=8GB",
     "checkpoint_timeout=30min",
     "log_line_prefix=%d|",
@@ -87,6 +86,8 @@ impl Server {
         for setting in SETTINGS {
             server.args(["-c", setting]);
         }
+        let buffers_mb = crate::machine::quarter_of_memory_mb();
+        server.args(["-c", &format!("shared_buffers={buffers_mb}MB")]);
         let child = server.spawn().context("starting postgres")?;
         let url = Url::parse(&format!("postgres://bench@127.0.0.1:{port}/postgres"))?;
         let server = Self {

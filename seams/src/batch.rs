@@ -45,6 +45,8 @@ struct Shared<I, O> {
 struct State<I, O> {
     queue: VecDeque<Waiting<I, O>>,
     lanes: usize,
+    /// Whether the last batch held more than one item: there are several callers about.
+    is_shared: bool,
 }
 
 struct Waiting<I, O> {
@@ -70,6 +72,7 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
         let state = State {
             queue: VecDeque::new(),
             lanes: 0,
+            is_shared: false,
         };
         let shared = Shared {
             limits,
@@ -140,6 +143,7 @@ impl<I, O> Shared<I, O> {
             state.lanes -= 1;
             return None;
         }
+        state.is_shared = batch.len() > 1;
         Some(batch)
     }
 }
@@ -154,8 +158,12 @@ impl<I: Send + 'static, O: Send + 'static> Lane<I, O> {
     async fn serve(mut self) {
         loop {
             // Whoever can run now may have something for this batch: those that the last one
-            // answered, and whoever came together with the first of this one.
-            tokio::task::yield_now().await;
+            // answered, and whoever came together with the first of this one. Not where callers
+            // come one by one: two lanes that yield at once bring a second thread in, and to wake
+            // one costs more than all else that is done here.
+            if self.shared.lock().is_shared {
+                tokio::task::yield_now().await;
+            }
             let Some(batch) = self.shared.take() else {
                 break;
             };

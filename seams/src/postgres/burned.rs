@@ -5,64 +5,67 @@
 //! wrong it says that it cannot, and the claim is decided under locks, with everything at hand.
 
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashbrown::DefaultHashBuilder;
 use operators_kernel::{IdempotencyKey, TenantId};
 
-/// How many keys are remembered, in half a megabyte: some seconds of a busy process. A key that takes
-/// the place of another costs that one a longer statement, nothing else.
-const PLACES: usize = 1 << 16;
+/// How many keys are remembered: four megabytes if there are as many, and next to nothing before,
+/// because memory that nobody wrote to is not there yet. A key that takes the place of another costs
+/// that one a longer statement, nothing else.
+const PLACES: usize = 1 << 20;
 
-/// Hashes of keys, each at the place it says.
+/// A part of each key's hash, at the place that another part of it says; 0 where there is none.
 #[derive(Debug)]
 pub(super) struct Burned {
     hasher: DefaultHashBuilder,
-    // Relaxed: a guess may be late.
-    places: Box<[AtomicU64]>,
+    // A std lock: held to look at one number, never over an await.
+    places: Mutex<Vec<u32>>,
 }
 
 impl Burned {
     pub(super) fn new() -> Self {
         Self {
             hasher: DefaultHashBuilder::default(),
-            places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+            places: Mutex::new(vec![0; PLACES]),
         }
     }
 
     /// Whether this process saw it burned lately.
     pub(super) fn is_likely(&self, tenant: &TenantId, key: &IdempotencyKey) -> bool {
-        let hash = self.hash(tenant, key);
-        let place = self.place(hash);
-        place.is_some_and(|place| place.load(Ordering::Relaxed) == hash)
+        let (place, mark) = self.place_and_mark(tenant, key);
+        self.lock().get(place) == Some(&mark)
     }
 
     /// It was seen burned.
     pub(super) fn note(&self, tenant: &TenantId, key: &IdempotencyKey) {
-        let hash = self.hash(tenant, key);
-        if let Some(place) = self.place(hash) {
-            place.store(hash, Ordering::Relaxed);
-        }
+        let (place, mark) = self.place_and_mark(tenant, key);
+        self.put(place, mark);
     }
 
     /// It was seen free.
     pub(super) fn forget(&self, tenant: &TenantId, key: &IdempotencyKey) {
-        let hash = self.hash(tenant, key);
-        if let Some(place) = self.place(hash) {
-            // Somebody else's key may be there by now, and may lose its place.
-            place.store(0, Ordering::Relaxed);
+        let (place, _) = self.place_and_mark(tenant, key);
+        // Somebody else's key may be there by now, and may lose its place.
+        self.put(place, 0);
+    }
+
+    fn put(&self, place: usize, mark: u32) {
+        if let Some(found) = self.lock().get_mut(place) {
+            *found = mark;
         }
     }
 
-    /// Never 0, which an empty place holds.
-    fn hash(&self, tenant: &TenantId, key: &IdempotencyKey) -> u64 {
-        self.hasher.hash_one((tenant, key)) | 1
+    fn place_and_mark(&self, tenant: &TenantId, key: &IdempotencyKey) -> (usize, u32) {
+        let hash = self.hasher.hash_one((tenant, key));
+        let place = usize::try_from(hash % PLACES as u64).unwrap_or_default();
+        // Never 0, which an empty place holds.
+        let mark = u32::try_from(hash >> 32).unwrap_or_default() | 1;
+        (place, mark)
     }
 
-    fn place(&self, hash: u64) -> Option<&AtomicU64> {
-        // Not the lowest bit, which is always set.
-        let number = usize::try_from(hash >> 1).unwrap_or_default() % PLACES;
-        self.places.get(number)
+    fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
