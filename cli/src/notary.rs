@@ -66,7 +66,8 @@ impl Notary {
             StoreUrl::Postgres(_) | StoreUrl::DynamoDb(_) | StoreUrl::Memory => store.describe(),
         };
         let origin = origin_of(tenant);
-        let digest = json::digest(&[&origin, &place]).unwrap_or_default();
+        let digest =
+            json::digest(&[&origin, &place]).map_or_else(|_| String::new(), |it| it.text());
         let digest = digest.trim_start_matches("sha256:");
         let start: String = origin.chars().skip("operators/".len()).take(60).collect();
         let name = format!("{start}-{}", digest.get(..16).unwrap_or(digest));

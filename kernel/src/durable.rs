@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::action::{Original, Refusal};
 use crate::clock::Timestamp;
 use crate::connector::{Effect, EffectClass, OnUnknown};
+use crate::content_digest::ContentDigest;
 use crate::directive::{Directive, DirectiveAnswer};
 use crate::key::{EntityKey, IdempotencyKey, TenantId};
 use crate::ledger::Ledger;
@@ -58,9 +59,9 @@ impl StoreTime {
 }
 
 /// What an action says, as one hash: the same key with another fingerprint is a conflict.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Fingerprint(pub Shared<String>);
+pub struct Fingerprint(pub ContentDigest);
 
 /// What the gates before the claim found. A refusal is answered only if the key is not a duplicate.
 #[derive(Debug, Clone, PartialEq)]
@@ -167,8 +168,8 @@ pub struct Settlement {
     pub proposal: Shared<Proposal>,
     /// How it ended.
     pub outcome: SettledOutcome,
-    /// `sha256:…` of the result, when there is one.
-    pub result_digest: String,
+    /// Of the result, when there is one.
+    pub result_digest: Option<ContentDigest>,
     /// The caller's clock, for the receipt.
     pub at: Timestamp,
 }
@@ -221,8 +222,8 @@ pub struct Resolution {
     pub note: Option<String>,
     /// The id of the receipt it leaves.
     pub receipt_id: String,
-    /// `sha256:…` of the result, when there is one.
-    pub result_digest: String,
+    /// Of the result, when there is one.
+    pub result_digest: Option<ContentDigest>,
     /// The caller's clock, for the receipt.
     pub at: Timestamp,
 }

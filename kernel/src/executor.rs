@@ -53,7 +53,7 @@ impl DeterministicExecutor {
             settings,
             flights,
             lease,
-            redaction_keys: DashMap::new(),
+            redaction_keys: DashMap::default(),
             at_work: Arc::new(()),
         });
         keep_alive(&kernel);
@@ -145,8 +145,7 @@ impl DeterministicExecutor {
         let following = is_read.then(|| kernel.flights.follow(&lane)).transpose();
         let arrival = (!is_read).then(|| kernel.flights.arrive(lane)).transpose();
         let key = kernel.redaction_key(&context.tenant).await?;
-        let run = Arc::new(context);
-        let proposed = Proposed::new(&kernel.seams, run, action, tool, &key);
+        let proposed = Proposed::new(&kernel.seams, context, action, tool, &key);
         let kernel = Arc::clone(kernel);
         let at_work = Arc::clone(&kernel.at_work);
         match (following, arrival) {

@@ -236,13 +236,13 @@ impl Weighed {
         let call = proposed.call(tool, doubt.generation, doubt.attempt);
         let (verdict, result_digest) = match proposed.ask(tool, call).await {
             ProbeOutcome::Applied(effect) => match digest_of(&effect.result) {
-                Ok(digest) => (Verdict::Applied(effect), digest),
+                Ok(digest) => (Verdict::Applied(effect), Some(digest)),
                 Err(error) => {
                     tracing::warn!(%key, %error, "what the probe found cannot be recorded");
                     return;
                 }
             },
-            ProbeOutcome::NotApplied => (Verdict::NotApplied, String::new()),
+            ProbeOutcome::NotApplied => (Verdict::NotApplied, None),
             ProbeOutcome::Unknown(error) => {
                 tracing::info!(%key, %error, "the probe could not tell");
                 return;
@@ -387,10 +387,8 @@ impl Answered {
         let performed = match ended {
             Ended::Called(outcome) => {
                 let result_digest = match &outcome {
-                    SettledOutcome::Applied(effect) => digest_of(&effect.result)?,
-                    SettledOutcome::NotApplied { .. } | SettledOutcome::Unknown { .. } => {
-                        String::new()
-                    }
+                    SettledOutcome::Applied(effect) => Some(digest_of(&effect.result)?),
+                    SettledOutcome::NotApplied { .. } | SettledOutcome::Unknown { .. } => None,
                 };
                 let settlement = Settlement {
                     session,

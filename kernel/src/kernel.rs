@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dashmap::DashMap;
+use hashbrown::DefaultHashBuilder;
 
 use crate::clock::IdKind;
 use crate::durable::{
@@ -33,7 +34,7 @@ pub(crate) struct Kernel {
     pub(crate) flights: Arc<Flights>,
     pub(crate) lease: Lease,
     // One lookup per tenant, then from memory: the key never changes.
-    pub(crate) redaction_keys: DashMap<TenantId, RedactionKey>,
+    pub(crate) redaction_keys: DashMap<TenantId, RedactionKey, DefaultHashBuilder>,
     /// Held by every task that owns an action. One may outlive its place in the queue: a claim whose
     /// answer never came is asked for until it is known.
     pub(crate) at_work: Arc<()>,
@@ -129,7 +130,7 @@ impl Kernel {
                 outcome: SettledOutcome::NotApplied {
                     error: "nothing was sent: the session was lost before".to_owned(),
                 },
-                result_digest: String::new(),
+                result_digest: None,
                 at: self.seams.clock.now(),
             };
             durable.settle(tenant, vec![settlement]).await.map(drop)

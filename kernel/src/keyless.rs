@@ -124,7 +124,7 @@ impl Keyless {
         };
         let ending = match &outcome {
             Outcome::Read { result } | Outcome::Applied { result } => Ending::Applied {
-                result_digest: digest_of(result)?,
+                result_digest: Some(digest_of(result)?),
                 effect_id: None,
             },
             Outcome::Failed { error } => Ending::Failed { error },

@@ -10,6 +10,7 @@ mod action;
 mod admission;
 mod clock;
 mod connector;
+mod content_digest;
 mod directive;
 mod durable;
 mod envelope;
@@ -49,6 +50,7 @@ pub use connector::{
     ArgsSchema, Call, Connector, ConnectorError, Effect, EffectClass, Health, InvalidArgs,
     InvokeOutcome, OnUnknown, ProbeOutcome, Tool, ToolContract, ToolMode, ToolRegistry,
 };
+pub use content_digest::{ContentDigest, NoDigest};
 pub use directive::{Directive, DirectiveAnswer, Halt, Order};
 pub use durable::{
     Beat, Claim, ClaimAnswer, Clearance, DurableExec, Fence, Fingerprint, Forget, ForgetAnswer,

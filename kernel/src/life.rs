@@ -50,7 +50,7 @@ pub use claim::{ClaimStep, Turn, claim, told_before};
 pub use close::{ForgetStep, ResolveStep, forget, owner_died, resolve};
 pub use controls::{
     DirectiveStep, Grant, Hold, Note, NoteError, NoteKind, NoteName, Pauses, Through, direct,
-    let_through, wanted,
+    is_let_through_unless_paused, let_through, wanted,
 };
 pub use limits::{LIMIT_MAX, give_slot_back, slots_given_back};
 pub use perform::{PerformStep, perform, told};

@@ -14,6 +14,7 @@ use crate::connector::{
     Call, Connector, ConnectorError, Effect, EffectClass, InvokeOutcome, OnUnknown, ProbeOutcome,
     Tool, ToolMode,
 };
+use crate::content_digest::ContentDigest;
 use crate::durable::{Claim, Clearance, Fingerprint, OnDoubt, SessionId, SettledOutcome};
 use crate::error::ExecError;
 use crate::json;
@@ -30,7 +31,7 @@ use crate::work::{Rows, Statement, Work};
 /// A proposal before any gate: with its tool, if there is one, and its secrets found.
 #[derive(Debug)]
 pub(crate) struct Proposed {
-    pub(crate) run: Arc<RunContext>,
+    pub(crate) run: RunContext,
     pub(crate) action: PlannedAction,
     /// The action as it may be shown, where that is not as it is.
     veiled: Option<PlannedAction>,
@@ -45,7 +46,7 @@ pub(crate) struct Proposed {
 impl Proposed {
     pub(crate) fn new(
         seams: &Seams,
-        run: Arc<RunContext>,
+        run: RunContext,
         action: PlannedAction,
         tool: Option<Tool>,
         key: &RedactionKey,
@@ -292,7 +293,7 @@ impl Case {
         };
         let proposal = Shared::from(proposed.proposal(ruling));
         let said = life::Said::with(&*proposed.shown().args, &proposal);
-        let fingerprint = Fingerprint(digest_of(&said)?.into());
+        let fingerprint = Fingerprint(digest_of(&said)?);
         Ok(Self {
             proposed,
             proposal,
@@ -318,7 +319,7 @@ impl Case {
             ticket: None,
             asked_before: false,
             proposal: self.proposal.clone(),
-            fingerprint: self.fingerprint.clone(),
+            fingerprint: self.fingerprint,
             effect: contract.map_or(EffectClass::Opaque, |contract| contract.effect),
             on_unknown: contract.map_or(OnUnknown::Hold, |contract| contract.on_unknown),
             deadline: contract
@@ -376,7 +377,7 @@ fn unknown(message: &str) -> InvokeOutcome {
     InvokeOutcome::Unknown(ConnectorError::new(message))
 }
 
-/// `sha256:…` of a result.
-pub(crate) fn digest_of(result: &impl serde::Serialize) -> Result<String, ExecError> {
+/// The digest of a result.
+pub(crate) fn digest_of(result: &impl serde::Serialize) -> Result<ContentDigest, ExecError> {
     json::digest(result).map_err(|error| ExecError::Invariant(error.to_string()))
 }

@@ -8,6 +8,7 @@ use serde_json::{Map, Number, Value};
 
 use crate::action::{Disposition, Reason, Refusal};
 use crate::clock::Timestamp;
+use crate::content_digest::ContentDigest;
 use crate::durable::{Fence, SessionId};
 use crate::key::{ConnectorName, EntityKey, IdempotencyKey, OperatorName, TenantId, ToolName};
 use crate::packed::Packed;
@@ -167,8 +168,8 @@ impl AttemptMark {
 pub enum Ending<'a> {
     /// The effect happened, or a read was answered.
     Applied {
-        /// `sha256:…` of the result.
-        result_digest: String,
+        /// Of the result, if there was one to tell.
+        result_digest: Option<ContentDigest>,
         /// The vendor's id for it.
         effect_id: Option<String>,
     },
@@ -277,7 +278,7 @@ impl Proposal {
             } => {
                 receipt.ok = true;
                 receipt.outcome = Some(ReceiptOutcome::Applied);
-                receipt.result_digest = Some(result_digest.clone());
+                receipt.result_digest = result_digest.as_ref().map(ContentDigest::text);
                 receipt.effect_id.clone_from(effect_id);
             }
             Ending::Failed { error } => {

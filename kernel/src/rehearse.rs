@@ -3,7 +3,6 @@
 //! It asks the same pure functions as a real run, over records it only looked at.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -68,7 +67,7 @@ pub async fn forecast(
             .entry(run.tenant.clone())
             .or_insert_with(|| Rehearsal {
                 seams,
-                run: Arc::new(run),
+                run,
                 keys: BTreeMap::new(),
                 entities: BTreeMap::new(),
                 notes: BTreeMap::new(),
@@ -81,7 +80,7 @@ pub async fn forecast(
 /// The store as it is, with what the plan would have changed by now.
 struct Rehearsal<'a> {
     seams: &'a Seams,
-    run: Arc<RunContext>,
+    run: RunContext,
     keys: BTreeMap<String, KeyRecord>,
     entities: BTreeMap<EntityKey, EntityRecord>,
     notes: BTreeMap<NoteName, Option<String>>,
@@ -94,7 +93,7 @@ impl Rehearsal<'_> {
         tool: Option<Tool>,
     ) -> Result<Forecast, ExecError> {
         let key = self.seams.durable.redaction_key(&self.run.tenant).await?;
-        let run = Arc::clone(&self.run);
+        let run = self.run.clone();
         let proposed = Proposed::new(self.seams, run, action.clone(), tool, &key);
         if proposed.is_read() {
             let refusal = proposed.invalid_args().map(Outcome::Refused);
@@ -131,7 +130,7 @@ impl Rehearsal<'_> {
             } => {
                 let held = self.let_through(key.as_ref(), &claim).await?;
                 if held.is_none() {
-                    self.pretend_applied(*granted, &entity);
+                    self.pretend_applied(granted.into_inner(), &entity);
                 }
                 held.map(Outcome::Refused)
             }
@@ -190,7 +189,7 @@ impl Rehearsal<'_> {
             mark: key.mark(),
             proposal: key.proposal.clone(),
             outcome: SettledOutcome::Applied(Shared::from(Effect::of(serde_json::Value::Null))),
-            result_digest: String::new(),
+            result_digest: None,
             at: self.seams.clock.now(),
         };
         let settled = life::settle(&key, entity, &settlement);
@@ -200,7 +199,7 @@ impl Rehearsal<'_> {
         }
         if let Some(key) = settled.key {
             let name = proposal.idempotency_key.as_str().to_owned();
-            self.keys.insert(name, *key);
+            self.keys.insert(name, key.into_inner());
         }
     }
 }

@@ -8,10 +8,11 @@
 use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+use hashbrown::DefaultHashBuilder;
 use tokio::sync::Notify;
 
 use crate::key::{EntityKey, TenantId};
@@ -23,13 +24,14 @@ pub(crate) type Lane = (TenantId, EntityKey);
 pub(crate) struct Flights {
     // A sharded map, so that arrivals on different entities rarely meet; its guards are never held
     // over an await (a lint denies it).
-    tails: DashMap<Lane, Tail>,
+    tails: DashMap<Lane, Tail, DefaultHashBuilder>,
     waiters_max: usize,
 }
 
 struct Tail {
     gate: Arc<Gate>,
-    waiting: Arc<AtomicUsize>,
+    /// How many wait; mostly nobody ever does.
+    waiting: OnceLock<Arc<AtomicUsize>>,
 }
 
 /// One place in a queue, as those behind see it.
@@ -80,7 +82,7 @@ pub(crate) struct Overloaded {
 impl Flights {
     pub(crate) fn new(waiters_max: usize) -> Self {
         Self {
-            tails: DashMap::new(),
+            tails: DashMap::default(),
             waiters_max,
         }
     }
@@ -90,16 +92,15 @@ impl Flights {
         let gate = Gate::held();
         let (prior, waiting) = match self.tails.entry(lane.clone()) {
             Entry::Vacant(vacant) => {
-                let waiting = Arc::new(AtomicUsize::new(0));
                 vacant.insert(Tail {
                     gate: Arc::clone(&gate),
-                    waiting,
+                    waiting: OnceLock::new(),
                 });
                 (None, None)
             }
             Entry::Occupied(mut occupied) => {
                 let tail = occupied.get_mut();
-                let waiting = self.count_in(&tail.waiting)?;
+                let waiting = self.count_in(tail.waiting.get_or_init(Arc::default))?;
                 let prior = std::mem::replace(&mut tail.gate, Arc::clone(&gate));
                 (Some(prior), Some(waiting))
             }
@@ -123,7 +124,7 @@ impl Flights {
                 waiting: None,
             });
         };
-        let waiting = self.count_in(&tail.waiting)?;
+        let waiting = self.count_in(tail.waiting.get_or_init(Arc::default))?;
         Ok(Following {
             prior: Some(Arc::clone(&tail.gate)),
             waiting: Some(waiting),

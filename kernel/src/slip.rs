@@ -4,6 +4,7 @@
 //! not write it out: it keeps the two, and whoever reads it has it written.
 
 use crate::clock::Timestamp;
+use crate::content_digest::ContentDigest;
 use crate::receipt::{AttemptMark, Ending, Proposal, Receipt};
 use crate::shared::Shared;
 
@@ -16,8 +17,8 @@ pub enum Slip {
         proposal: Shared<Proposal>,
         /// Which attempt.
         mark: AttemptMark,
-        /// `sha256:…` of the result.
-        result_digest: String,
+        /// Of the result.
+        result_digest: Option<ContentDigest>,
         /// The vendor's id for it.
         effect_id: Option<String>,
         /// When its end was recorded.
@@ -70,7 +71,7 @@ impl Slip {
                 at,
             } => {
                 let ending = Ending::Applied {
-                    result_digest: result_digest.clone(),
+                    result_digest: *result_digest,
                     effect_id: effect_id.clone(),
                 };
                 proposal.receipt(mark, &ending, *at)

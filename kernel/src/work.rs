@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::clock::Timestamp;
 use crate::connector::InvokeOutcome;
+use crate::content_digest::ContentDigest;
 use crate::durable::{SessionId, SettleAnswer, SettledOutcome, Settlement};
 use crate::json;
 use crate::receipt::{AttemptMark, Proposal};
@@ -90,7 +91,7 @@ impl Performance {
     pub fn settlement(&self, ran: Result<Rows, String>) -> Settlement {
         match self.work.outcome(ran) {
             InvokeOutcome::Applied(effect) => match json::digest(&effect.result) {
-                Ok(digest) => self.settled(SettledOutcome::Applied(effect.into()), digest),
+                Ok(digest) => self.settled(SettledOutcome::Applied(effect.into()), Some(digest)),
                 Err(error) => self.not_run(format!(
                     "its answer cannot be kept, so it was undone: {error}"
                 )),
@@ -103,10 +104,10 @@ impl Performance {
 
     /// The settlement of an attempt whose statement was not run.
     pub fn not_run(&self, error: String) -> Settlement {
-        self.settled(SettledOutcome::NotApplied { error }, String::new())
+        self.settled(SettledOutcome::NotApplied { error }, None)
     }
 
-    fn settled(&self, outcome: SettledOutcome, result_digest: String) -> Settlement {
+    fn settled(&self, outcome: SettledOutcome, result_digest: Option<ContentDigest>) -> Settlement {
         Settlement {
             session: self.session,
             mark: self.mark.clone(),

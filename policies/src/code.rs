@@ -142,7 +142,7 @@ impl Policy {
         let described: Vec<Value> = rules.iter().map(Rule::described).collect();
         let described = json!({ "policy": name, "version": version, "rules": described });
         let digest = match json::digest(&described) {
-            Ok(digest) => digest,
+            Ok(digest) => digest.text(),
             Err(error) => return refuse(error.to_string(), "write it otherwise"),
         };
         let head = Head {

@@ -88,15 +88,18 @@ impl<T> Index<T> {
         place.ending.push(entry);
     }
 
-    /// Every entry that speaks of the tool, and no other, in no promised order.
-    pub(crate) fn fitting(&self, connector: &ConnectorName, tool: &ToolName) -> Vec<&T> {
-        let mut found = Vec::new();
+    /// Adds every entry that speaks of the tool, and no other, in no promised order.
+    pub(crate) fn collect_fitting<'a>(
+        &'a self,
+        connector: &ConnectorName,
+        tool: &ToolName,
+        found: &mut Vec<&'a T>,
+    ) {
         let named = self.by_connector.get(connector);
         for tools in named.into_iter().chain([&self.any_connector]) {
             found.extend(&tools.any_tool);
-            tools.by_name.collect(Some(tool.as_str()), &mut found);
+            tools.by_name.collect(Some(tool.as_str()), found);
         }
-        found
     }
 }
 
@@ -166,11 +169,9 @@ mod tests {
                 let Ok(tool) = ToolName::parse(tool) else {
                     continue;
                 };
-                let mut found: Vec<usize> = index
-                    .fitting(&connector, &tool)
-                    .into_iter()
-                    .copied()
-                    .collect();
+                let mut fitting = Vec::new();
+                index.collect_fitting(&connector, &tool, &mut fitting);
+                let mut found: Vec<usize> = fitting.into_iter().copied().collect();
                 found.sort_unstable();
                 let wanted: Vec<usize> = entries
                     .iter()

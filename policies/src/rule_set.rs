@@ -58,6 +58,15 @@ struct PlacedRule {
     rule: Rule,
     /// Its place by policy name and rule name among all rules of the set.
     rank: usize,
+    /// Whether it stands in an operator's own layer.
+    is_own: bool,
+}
+
+/// Which layers a rule spoke in.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spoken {
+    project: bool,
+    own: bool,
 }
 
 impl RuleSet {
@@ -117,6 +126,7 @@ impl RuleSet {
         for (operator, Policy { head, mut rules }) in all {
             rules.sort_by(|left, right| left.name.cmp(&right.name));
             set.policies.push((*head.reference).clone());
+            let is_own = operator.is_some();
             let layer = match operator {
                 None => &mut set.project,
                 Some(operator) => set.own.entry(operator).or_default(),
@@ -124,7 +134,12 @@ impl RuleSet {
             for rule in rules {
                 let head = Arc::clone(&head);
                 let (connector, tool) = (rule.connector.clone(), rule.tool.clone());
-                let placed = PlacedRule { head, rule, rank };
+                let placed = PlacedRule {
+                    head,
+                    rule,
+                    rank,
+                    is_own,
+                };
                 rank += 1;
                 layer
                     .rules
@@ -143,34 +158,39 @@ impl RuleSet {
     pub fn explain(&self, question: &TrustQuestion<'_>) -> Explanation<'_> {
         let steps = Steps::default();
         let mut silent = Vec::new();
-        let mut placed = Vec::new();
+        let mut placed: Vec<&PlacedRule> = Vec::new();
         for layer in self.layers(question) {
             let action = question.action;
-            let fitting = layer.rules.fitting(&action.connector, &action.tool);
-            placed.extend(fitting.into_iter().map(|placed| (placed, layer)));
+            let rules = &layer.rules;
+            rules.collect_fitting(&action.connector, &action.tool, &mut placed);
         }
-        placed.retain(|(placed, _)| placed.head.speaks_of(question.operator));
+        placed.retain(|placed| placed.head.speaks_of(question.operator));
         // Before anything is asked: the steps of a question are spent in this order too.
-        placed.sort_unstable_by_key(|(placed, _)| placed.rank);
+        placed.sort_unstable_by_key(|placed| placed.rank);
         let mut findings = Vec::with_capacity(placed.len());
-        let mut speaking: Vec<&Layer> = Vec::new();
-        for (placed, layer) in placed {
+        let mut spoken = Spoken::default();
+        for placed in placed {
             let finding = Finding::new(&placed.head.reference, &placed.rule, question, &steps);
             if finding.is_silent() {
                 silent.push(finding);
             } else {
-                speaking.push(layer);
+                let layer = if placed.is_own {
+                    &mut spoken.own
+                } else {
+                    &mut spoken.project
+                };
+                *layer = true;
                 findings.push(finding);
             }
         }
         Explanation {
-            ruling: self.decide(question, &findings, &speaking),
+            ruling: self.decide(question, &findings, spoken),
             findings,
             silent,
         }
     }
 
-    /// The layers that must agree about this question.
+    /// The layers that must agree about this question: the project's, and then the operator's own.
     fn layers<'a>(&'a self, question: &TrustQuestion<'_>) -> impl Iterator<Item = &'a Layer> {
         let own = question.operator.and_then(|name| self.own.get(name));
         std::iter::once(&self.project).chain(own)
@@ -181,7 +201,7 @@ impl RuleSet {
         &self,
         question: &TrustQuestion<'_>,
         findings: &[Finding<'_>],
-        speaking: &[&Layer],
+        spoken: Spoken,
     ) -> Ruling {
         if self.layers(question).any(|layer| layer.is_empty) || self.policies.is_empty() {
             return Ruling::closed(NO_POLICY_FILES);
@@ -201,8 +221,8 @@ impl RuleSet {
         if let Some(finding) = said(TrustDecision::Block) {
             return finding.ruling(TrustDecision::Block);
         }
-        for layer in self.layers(question) {
-            if !speaking.iter().any(|spoke| std::ptr::eq(*spoke, layer)) {
+        for (layer, has_spoken) in self.layers(question).zip([spoken.project, spoken.own]) {
+            if !has_spoken {
                 return self.unspoken(question, layer);
             }
         }

@@ -11,11 +11,10 @@ mod notes;
 mod stage;
 mod turns;
 
-use std::sync::Arc;
-
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteError, NoteName};
 use operators_kernel::{
-    EntityKey, IdempotencyKey, Receipt, SessionId, Slip, StoreTime, TenantId, Ticket, Timestamp,
+    EntityKey, IdempotencyKey, Receipt, SessionId, Shared, Slip, StoreTime, TenantId, Ticket,
+    Timestamp,
 };
 
 pub(crate) use deaths::{bury_the_lifeless, declare_dead, heartbeat};
@@ -67,9 +66,9 @@ pub(crate) trait Book {
         &mut self,
         tenant: &TenantId,
         key: &IdempotencyKey,
-    ) -> Result<Option<Arc<KeyRecord>>, Self::Error>;
+    ) -> Result<Option<Shared<KeyRecord>>, Self::Error>;
     /// Writes a key's record.
-    fn put_key(&mut self, record: KeyRecord, change: Change) -> Result<(), Self::Error>;
+    fn put_key(&mut self, record: Shared<KeyRecord>, change: Change) -> Result<(), Self::Error>;
     /// An entity's record; the default if nobody touched it yet.
     fn entity(
         &mut self,

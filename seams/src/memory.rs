@@ -18,7 +18,7 @@ use operators_kernel::{
     Beat, Claim, ClaimAnswer, Clock, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey,
     Forget, ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt,
     ReceiptFilter, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement,
-    Slip, StoreError, StoreTime, TenantId, Ticket,
+    Shared, Slip, StoreError, StoreTime, TenantId, Ticket,
 };
 use tokio::sync::Notify;
 
@@ -86,7 +86,7 @@ impl MemoryStore {
     /// An empty store whose time is `clock`'s.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let records = Records {
-            page: Page::whole(),
+            page: Page::whole(Arc::clone(&clock)),
             receipts: HashMap::new(),
             receipts_by_id: Table::large(),
             logs: HashMap::new(),
@@ -120,7 +120,6 @@ impl MemoryStore {
         records.load_receipts_of(claims);
         let micros = i64::try_from(self.clock.monotonic().as_micros()).unwrap_or(i64::MAX);
         records.page.now = StoreTime(micros);
-        records.page.stamp = self.clock.now();
         let done = work(&mut records.page);
         records.keep_changes();
         records.page.unload_receipts();
@@ -348,7 +347,7 @@ impl Ledger for MemoryStore {
     ) -> Result<Glimpse, StoreError> {
         self.with(|page| {
             Ok(Glimpse {
-                key: page.key(tenant, key)?.map(Arc::unwrap_or_clone),
+                key: page.key(tenant, key)?.map(Shared::into_inner),
                 entity: page.entity(tenant, entity)?,
                 now: page.now,
             })
@@ -361,7 +360,7 @@ impl Ledger for MemoryStore {
         tenant: &TenantId,
         key: &IdempotencyKey,
     ) -> Result<Option<KeyRecord>, StoreError> {
-        self.with(|page| Ok(page.key(tenant, key)?.map(Arc::unwrap_or_clone)))
+        self.with(|page| Ok(page.key(tenant, key)?.map(Shared::into_inner)))
             .await
     }
 

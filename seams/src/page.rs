@@ -17,7 +17,8 @@ use std::time::Duration;
 use hashbrown::{Equivalent, HashMap};
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName};
 use operators_kernel::{
-    EntityKey, IdempotencyKey, Receipt, SessionId, Slip, StoreTime, TenantId, Ticket, Timestamp,
+    Clock, EntityKey, IdempotencyKey, Receipt, SessionId, Shared, Slip, StoreTime, TenantId,
+    Ticket, Timestamp,
 };
 
 use crate::book::{Change, Waiter};
@@ -84,6 +85,15 @@ pub(crate) struct SessionRecord {
     pub(crate) is_dead: bool,
 }
 
+/// The wall clock, of which few decisions ask anything.
+#[derive(Debug)]
+enum Stamp {
+    /// Read already.
+    At(Timestamp),
+    /// Read when asked.
+    Of(Arc<dyn Clock>),
+}
+
 /// Whether what a page does not hold does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
@@ -131,8 +141,8 @@ pub(crate) struct Changes {
 pub(crate) struct Page {
     extent: Extent,
     pub(crate) now: StoreTime,
-    pub(crate) stamp: Timestamp,
-    keys: Table<KeyName, Option<Arc<KeyRecord>>>,
+    stamp: Stamp,
+    keys: Table<KeyName, Option<Shared<KeyRecord>>>,
     entities: Table<EntityName, EntityRecord>,
     queues: HashMap<EntityName, Queue>,
     sessions: HashMap<SessionId, SessionRecord>,
@@ -147,8 +157,8 @@ pub(crate) struct Page {
 
 impl Page {
     /// An empty page that holds everything there is.
-    pub(crate) fn whole() -> Self {
-        let mut page = Self::new(Extent::Whole, StoreTime(0), Timestamp::from_micros(0));
+    pub(crate) fn whole(clock: Arc<dyn Clock>) -> Self {
+        let mut page = Self::new(Extent::Whole, StoreTime(0), Stamp::Of(clock));
         page.next_ticket = Some(Ticket(1));
         page
     }
@@ -156,10 +166,10 @@ impl Page {
     /// An empty page onto which records are loaded.
     #[cfg(any(feature = "postgres", feature = "dynamodb"))]
     pub(crate) fn part(now: StoreTime, stamp: Timestamp) -> Self {
-        Self::new(Extent::Part, now, stamp)
+        Self::new(Extent::Part, now, Stamp::At(stamp))
     }
 
-    fn new(extent: Extent, now: StoreTime, stamp: Timestamp) -> Self {
+    fn new(extent: Extent, now: StoreTime, stamp: Stamp) -> Self {
         Self {
             extent,
             now,

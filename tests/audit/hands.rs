@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use operators_kernel::json;
 use operators_kernel::log::{Checkpoint, Frontier, LogEntry, LogHash};
-use operators_kernel::{AttemptMark, Ending, Receipt};
+use operators_kernel::{AttemptMark, ContentDigest, Ending, Receipt};
 use operators_tests::conformance::desk::{Desk, applied, ask, fresh_id, moment};
 use operators_tests::conformance::log::{audited, checkpoint};
 use operators_tests::stores::Bench;
@@ -218,7 +218,7 @@ pub async fn a_forged_receipt(bench: &dyn Bench, hands: &dyn Hands) {
         ..AttemptMark::none()
     };
     let ending = Ending::Applied {
-        result_digest: "sha256:00".to_owned(),
+        result_digest: Some(ContentDigest::of(b"")),
         effect_id: None,
     };
     let receipt = claim.proposal.receipt(&mark, &ending, moment());

@@ -137,7 +137,7 @@ impl World {
             work: job("", json!([]), DEADLINE),
             at: self.claim.at,
         });
-        world.key = Some(*key);
+        world.key = Some(key.into_inner());
         world.entity = entity;
         Some((format!("{who} claims"), world))
     }
@@ -165,7 +165,7 @@ impl World {
         }
         let step = life::settle(key, &self.entity, settlement);
         if let Some(key) = step.key {
-            self.key = Some(*key);
+            self.key = Some(key.into_inner());
         }
         if let Some(entity) = step.entity {
             self.entity = entity;

@@ -257,7 +257,7 @@ impl Arena {
                 let resolution = Resolution {
                     key,
                     attempt: doubt.attempt,
-                    result_digest: json::digest(&result).expect("a digest"),
+                    result_digest: Some(json::digest(&result).expect("a digest")),
                     verdict: if took_effect {
                         Verdict::Applied(Effect::of(result))
                     } else {

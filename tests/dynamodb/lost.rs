@@ -1,7 +1,7 @@
 //! Lost answers, throttling and conflicts: store requests are sent again, nothing happens twice.
 
 use operators_kernel::life::Phase;
-use operators_kernel::{ClaimAnswer, StoreError};
+use operators_kernel::{ClaimAnswer, ContentDigest, StoreError};
 use operators_tests::conformance::desk::{Desk, again, applied, ask, failed};
 use operators_tests::proxy::{Fate, Proxy};
 
@@ -206,7 +206,7 @@ async fn claimed(desk: &Desk, mut claim: operators_kernel::Claim) -> operators_k
                     mark,
                     proposal: desk.filled(&claim).proposal,
                     outcome: applied(),
-                    result_digest: "sha256:00".to_owned(),
+                    result_digest: Some(ContentDigest::of(b"")),
                     at: claim.at,
                 };
             }

@@ -228,7 +228,7 @@ impl Scene {
                 by: Resolver::Person("jenny".to_owned()),
                 note: None,
                 receipt_id: self.clock.id(operators_kernel::IdKind::Receipt),
-                result_digest: String::new(),
+                result_digest: None,
                 at: self.clock.now(),
             };
             self.store

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use operators_kernel::{Claim, ClaimAnswer, DurableExec, SettledOutcome, Settlement, StoreError};
+use operators_kernel::{
+    Claim, ClaimAnswer, ContentDigest, DurableExec, SettledOutcome, Settlement, StoreError,
+};
 use operators_seams::PgStore;
 use operators_tests::conformance::desk::{Desk, LONG, applied, moment};
 use operators_tests::fixtures::tenant;
@@ -40,7 +42,7 @@ pub fn settlement(desk: &Desk, claim: &Claim, answer: &ClaimAnswer) -> Option<Se
         mark: mark.clone(),
         proposal: desk.filled(claim).proposal,
         outcome: applied(),
-        result_digest: "sha256:00".to_owned(),
+        result_digest: Some(ContentDigest::of(b"")),
         at: moment(),
     })
 }

@@ -199,9 +199,9 @@ fn resolution(
     result: Value,
     clock: &dyn Clock,
 ) -> Result<Resolution> {
-    let mut result_digest = String::new();
+    let mut result_digest = None;
     let verdict = if args.applied {
-        result_digest = json::digest(&result)?;
+        result_digest = Some(json::digest(&result)?);
         Verdict::Applied(Effect::of(result))
     } else if args.not_applied {
         Verdict::NotApplied

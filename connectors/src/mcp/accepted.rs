@@ -59,7 +59,7 @@ impl Seen {
         let whole = json!([description, input_schema, annotations]);
         let digest = canonical::digest(&whole).map_err(|error| error.to_string())?;
         Ok(Self {
-            digest,
+            digest: digest.text(),
             description,
             input_schema,
             annotations,

@@ -10,9 +10,9 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::{CharEscape, Formatter};
-use sha2::{Digest, Sha256};
 
-use super::{INTEGER_MAX, JsonError, hex_after, root};
+use super::{INTEGER_MAX, JsonError, root};
+use crate::content_digest::ContentDigest;
 
 /// The RFC 8785 form: the same bytes for the same value, whoever writes it.
 ///
@@ -22,9 +22,8 @@ pub fn canonical(value: &impl Serialize) -> Result<String, JsonError> {
 }
 
 /// `sha256:…` over the canonical form.
-pub fn digest(value: &impl Serialize) -> Result<String, JsonError> {
-    let digest = Sha256::digest(written(value, 256)?.as_bytes());
-    Ok(hex_after("sha256:", &digest))
+pub fn digest(value: &impl Serialize) -> Result<ContentDigest, JsonError> {
+    Ok(ContentDigest::of(written(value, 256)?.as_bytes()))
 }
 
 /// The canonical form, in a text that need not grow if it is no longer than `expected`.

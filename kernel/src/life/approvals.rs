@@ -84,7 +84,7 @@ impl Approval {
         let expires_at = claim.at.as_micros().saturating_add(span);
         Self {
             proposal: claim.proposal.clone(),
-            fingerprint: claim.fingerprint.clone(),
+            fingerprint: claim.fingerprint,
             generation,
             asked_at: claim.at,
             expires_at: Timestamp::from_micros(expires_at),

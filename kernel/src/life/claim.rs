@@ -13,6 +13,7 @@ use crate::key::{ConnectorName, EntityKey, ToolName};
 use crate::life::{EntityRecord, KeyRecord, Phase};
 use crate::packed::Packed;
 use crate::receipt::{AttemptMark, Ending, Proposal, Receipt, ReceiptOutcome};
+use crate::shared::Shared;
 use crate::slip::Slip;
 
 /// How many differing paths a conflict names; enough to see what happened.
@@ -33,7 +34,7 @@ pub enum ClaimStep {
     /// Write both records, take the turn, answer `Claimed`.
     Grant {
         /// The key, now an intent.
-        key: Box<KeyRecord>,
+        key: Shared<KeyRecord>,
         /// The entity, now held.
         entity: EntityRecord,
     },
@@ -283,7 +284,7 @@ fn grant(
         attempt: attempts.saturating_add(1),
         session: claim.session,
         fence,
-        fingerprint: claim.fingerprint.clone(),
+        fingerprint: claim.fingerprint,
         effect: claim.effect,
         on_unknown: claim.on_unknown,
         first_intent_at: doubt.map_or(now, |doubt| doubt.first_intent_at),
@@ -299,7 +300,7 @@ fn grant(
     entity.fence = fence;
     entity.holder = Some(claim.session);
     ClaimStep::Grant {
-        key: Box::new(record),
+        key: record.into(),
         entity,
     }
 }

@@ -8,6 +8,7 @@ use crate::durable::{
 };
 use crate::life::{Application, EntityRecord, KeyRecord, Phase};
 use crate::receipt::{AttemptMark, Ending, Receipt};
+use crate::shared::Shared;
 
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ pub enum ResolveStep {
     /// Write all three, answer `Resolved`.
     Close {
         /// The key, out of doubt.
-        key: Box<KeyRecord>,
+        key: Shared<KeyRecord>,
         /// Its entity, no longer held by it.
         entity: EntityRecord,
         /// The correction.
@@ -96,7 +97,7 @@ pub fn resolve(
             entity.note_revision(key.proposal.revision);
             entity.wait_for_open_attempts(&record);
             Ending::Applied {
-                result_digest: resolution.result_digest.clone(),
+                result_digest: resolution.result_digest,
                 effect_id: effect.effect_id.clone(),
             }
         }
@@ -126,7 +127,7 @@ pub fn resolve(
         Resolver::Probe => None,
     };
     ResolveStep::Close {
-        key: Box::new(record),
+        key: record.into(),
         entity,
         receipt: Box::new(receipt),
     }
@@ -153,7 +154,7 @@ pub enum ForgetStep {
     /// Write both, answer `Forgotten`.
     Open {
         /// The key, free, of its next generation.
-        key: Box<KeyRecord>,
+        key: Shared<KeyRecord>,
         /// The receipt.
         receipt: Box<Receipt>,
     },
@@ -188,7 +189,7 @@ pub fn forget(key: &KeyRecord, wish: &Forget) -> ForgetStep {
     receipt.approver = Some(wish.by.clone());
     receipt.note.clone_from(&wish.note);
     ForgetStep::Open {
-        key: Box::new(record),
+        key: record.into(),
         receipt: Box::new(receipt),
     }
 }

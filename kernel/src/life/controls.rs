@@ -5,6 +5,7 @@
 //! does. A note that cannot be read stops the claim.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -65,10 +66,16 @@ pub struct NoteName {
 impl NoteName {
     /// The one note about what is paused.
     pub fn pause() -> Self {
-        Self {
+        Self::paused().clone()
+    }
+
+    /// The same, to be asked for with every claim.
+    pub fn paused() -> &'static Self {
+        static PAUSED: LazyLock<NoteName> = LazyLock::new(|| NoteName {
             kind: NoteKind::Pause,
             name: "all".to_owned(),
-        }
+        });
+        &PAUSED
     }
 }
 
@@ -150,6 +157,11 @@ impl Pauses {
         );
         Some(Refusal::new(Reason::Paused, error))
     }
+}
+
+/// Whether nothing but a pause can stop this claim, which everything else lets through.
+pub fn is_let_through_unless_paused(claim: &Claim) -> bool {
+    claim.limits.is_empty() && claim.on_alert == OnAlert::Notify
 }
 
 /// The notes that decide whether this claim, which everything else lets through, is granted.

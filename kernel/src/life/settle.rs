@@ -3,6 +3,7 @@
 use crate::durable::{SettleAnswer, SettledOutcome, Settlement};
 use crate::life::{Application, EntityRecord, KeyRecord, Phase};
 use crate::receipt::Ending;
+use crate::shared::Shared;
 use crate::slip::Slip;
 
 /// What the receipt notes of an effect that was not the first of its key.
@@ -12,7 +13,7 @@ const DOUBLE_APPLIED: &str = "double_applied: two attempts of this key took effe
 #[derive(Debug, Clone, PartialEq)]
 pub struct SettleStep {
     /// The key to write; `None` if it stays as it is.
-    pub key: Option<Box<KeyRecord>>,
+    pub key: Option<Shared<KeyRecord>>,
     /// The entity to write; `None` if it stays as it is.
     pub entity: Option<EntityRecord>,
     /// The receipt to write; `None` if it was written before.
@@ -118,7 +119,7 @@ fn finish(
         double_applied,
     };
     SettleStep {
-        key: Some(Box::new(key)),
+        key: Some(key.into()),
         entity: Some(entity),
         receipt: Some(receipt),
         answer,
@@ -131,7 +132,7 @@ fn slip_of(settlement: &Settlement, error: Option<&str>, double_applied: bool) -
         SettledOutcome::Applied(effect) if !double_applied => Slip::Applied {
             proposal: proposal.clone(),
             mark: mark.clone(),
-            result_digest: settlement.result_digest.clone(),
+            result_digest: settlement.result_digest,
             effect_id: effect.effect_id.clone(),
             at,
         },
@@ -150,7 +151,7 @@ fn slip_of(settlement: &Settlement, error: Option<&str>, double_applied: bool) -
 fn ending_of<'a>(settlement: &'a Settlement, error: Option<&'a str>) -> Ending<'a> {
     match &settlement.outcome {
         SettledOutcome::Applied(effect) => Ending::Applied {
-            result_digest: settlement.result_digest.clone(),
+            result_digest: settlement.result_digest,
             effect_id: effect.effect_id.clone(),
         },
         SettledOutcome::NotApplied { error: why } => Ending::Failed {

@@ -40,7 +40,7 @@ pub(crate) fn declare_dead<B: Book>(
         let entity = book.entity(tenant, entity_key)?;
         if let Some((moved, entity, receipt)) = life::owner_died(&key, &entity, at) {
             let notes = slots_given_back(book, tenant, &moved)?;
-            book.put_key(moved, Change::Moved)?;
+            book.put_key(moved.into(), Change::Moved)?;
             book.put_entity(tenant, entity_key, &entity)?;
             let raised = life::raised(&key.proposal, &receipt);
             book.append(receipt.into())?;

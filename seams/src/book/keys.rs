@@ -46,7 +46,7 @@ pub(crate) fn claim<B: Book>(
                     granted.proposal.approver = approver;
                 }
                 let mark = granted.mark();
-                book.put_key(*granted, Change::Claimed)?;
+                book.put_key(granted, Change::Claimed)?;
                 book.put_entity(tenant, entity_key, &entity)?;
                 ClaimAnswer::Claimed(mark)
             }
@@ -97,7 +97,7 @@ pub(crate) fn settle<B: Book>(
         notes.extend(raised.map_err(BookError::Note)?);
     }
     if let Some(key) = key {
-        book.put_key(*key, Change::Moved)?;
+        book.put_key(key, Change::Moved)?;
     }
     if let Some(entity) = entity {
         book.put_entity(tenant, &entity_key, &entity)?;
@@ -131,7 +131,7 @@ pub(crate) fn resolve<B: Book>(
         } => {
             let phase = key.phase;
             let notes = slots_given_back(book, tenant, &key)?;
-            book.put_key(*key, Change::Moved)?;
+            book.put_key(key, Change::Moved)?;
             book.put_entity(tenant, &entity_key, &entity)?;
             book.append(receipt.into())?;
             for note in notes {
@@ -155,7 +155,7 @@ pub(crate) fn forget<B: Book>(
         ForgetStep::Stay(answer) => Ok(answer),
         ForgetStep::Open { key, receipt } => {
             let generation = key.generation;
-            book.put_key(*key, Change::Moved)?;
+            book.put_key(key, Change::Moved)?;
             book.append(receipt.into())?;
             Ok(ForgetAnswer::Forgotten(generation))
         }

@@ -3,7 +3,8 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use operators_kernel::life::{Application, KeyRecord, Phase};
 use operators_kernel::{
-    EntityKey, Fence, Fingerprint, IdempotencyKey, Proposal, SessionId, StoreTime, TenantId, json,
+    EntityKey, Fence, Fingerprint, IdempotencyKey, NoDigest, Proposal, SessionId, StoreTime,
+    TenantId, json,
 };
 
 use super::fields::{Fields, number, text};
@@ -128,7 +129,7 @@ impl KeyItem {
             attempt: fields.number("attempt")?,
             session: SessionId(fields.number("session")?),
             fence: Fence(fields.number("fence")?),
-            fingerprint: Fingerprint(fields.text("fingerprint")?.to_owned().into()),
+            fingerprint: fingerprint(fields.text("fingerprint")?)?,
             effect: fields.json("effect")?,
             on_unknown: fields.json("on_unknown")?,
             first_intent_at: StoreTime(i64::MIN),
@@ -166,7 +167,7 @@ impl KeyItem {
         put("attempt", number(record.attempt));
         put("session", number(record.session.0));
         put("fence", number(record.fence.0));
-        put("fingerprint", text(record.fingerprint.0.as_str()));
+        put("fingerprint", text(record.fingerprint.0.text()));
         put("effect", text(to_json(&record.effect)?));
         put("on_unknown", text(to_json(&record.on_unknown)?));
         put("proposal", text(to_json(proposal)?));
@@ -194,6 +195,11 @@ impl KeyItem {
         }
         Ok(item)
     }
+}
+
+fn fingerprint(text: &str) -> Result<Fingerprint, String> {
+    let digest = text.parse().map(Fingerprint);
+    digest.map_err(|error: NoDigest| format!("a key's fingerprint: {error}"))
 }
 
 /// Nothing else ever has this id: what is known about one attempt is never taken for another's.

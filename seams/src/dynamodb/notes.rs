@@ -223,7 +223,7 @@ impl Shared {
             outcome: SettledOutcome::NotApplied {
                 error: format!("nothing was sent: {}", refusal.error),
             },
-            result_digest: String::new(),
+            result_digest: None,
             at: claim.at,
         };
         self.settle(tenant, settlement, asked).await?;

@@ -1,10 +1,9 @@
 //! What a store that keeps its records elsewhere puts on a page, and takes from it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use operators_kernel::life::{EntityRecord, KeyRecord, NoteName};
-use operators_kernel::{SessionId, StoreTime, TenantId, Ticket};
+use operators_kernel::{SessionId, Shared, StoreTime, TenantId, Ticket};
 
 use super::{EntityName, KeyName, Page, Queue, SessionRecord};
 
@@ -26,7 +25,7 @@ impl Page {
     }
 
     pub(crate) fn load_key(&mut self, name: KeyName, record: Option<KeyRecord>) {
-        self.keys.insert(name, record.map(Arc::new));
+        self.keys.insert(name, record.map(Shared::from));
     }
 
     pub(crate) fn load_entity(&mut self, name: EntityName, record: EntityRecord) {
@@ -61,7 +60,7 @@ impl Page {
             })
             .collect();
         for (name, key) in std::iter::zip::<&Vec<KeyName>, _>(&names, keys) {
-            self.keys.insert_new(name.clone(), Some(Arc::new(key)));
+            self.keys.insert_new(name.clone(), Some(key.into()));
         }
         self.intents.insert(session, names);
     }

@@ -1,14 +1,13 @@
 //! A page as the records that `book` decides on.
 
-use std::sync::Arc;
-
 use hashbrown::hash_map::Entry;
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName, Phase};
 use operators_kernel::{
-    EntityKey, IdempotencyKey, Receipt, SessionId, Slip, StoreTime, TenantId, Ticket, Timestamp,
+    EntityKey, IdempotencyKey, Receipt, SessionId, Shared, Slip, StoreTime, TenantId, Ticket,
+    Timestamp,
 };
 
-use super::{Extent, Of, Page, Want};
+use super::{Extent, Of, Page, Stamp, Want};
 use crate::book::{Book, Change, Waiter};
 
 fn queue_of(tenant: &TenantId, entity: &EntityKey) -> impl FnOnce() -> Want {
@@ -23,22 +22,24 @@ impl Book for Page {
     }
 
     fn stamp(&self) -> Timestamp {
-        self.stamp
+        match &self.stamp {
+            Stamp::At(stamp) => *stamp,
+            Stamp::Of(clock) => clock.now(),
+        }
     }
 
     fn key(
         &mut self,
         tenant: &TenantId,
         key: &IdempotencyKey,
-    ) -> Result<Option<Arc<KeyRecord>>, Want> {
+    ) -> Result<Option<Shared<KeyRecord>>, Want> {
         match self.keys.get(&Of(tenant, key)) {
             Some(record) => Ok(record.clone()),
             None => self.missing(|| Want::Key((tenant.clone(), key.clone())), None),
         }
     }
 
-    fn put_key(&mut self, record: KeyRecord, change: Change) -> Result<(), Want> {
-        let record = Arc::new(record);
+    fn put_key(&mut self, record: Shared<KeyRecord>, change: Change) -> Result<(), Want> {
         let proposal = &record.proposal;
         let name = Of(&proposal.tenant_id, &proposal.idempotency_key);
         if self.extent == Extent::Part {
@@ -46,7 +47,7 @@ impl Book for Page {
         }
         match self.keys.get_mut(&name) {
             Some(known) => *known = Some(record),
-            None => self.keys.insert(name.to_owned(), Some(Arc::clone(&record))),
+            None => self.keys.insert(name.to_owned(), Some(record.clone())),
         }
         Ok(())
     }

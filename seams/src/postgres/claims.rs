@@ -23,6 +23,7 @@ const CLAIM: Function = Function {
 pub(super) struct ClaimItem {
     pub(super) tenant: TenantId,
     pub(super) claim: Claim,
+    fingerprint: String,
     effect: String,
     on_unknown: String,
     /// What its intent would keep; none where nobody expects one.
@@ -42,6 +43,7 @@ impl ClaimItem {
         Ok(Self {
             tenant: tenant.clone(),
             claim: claim.clone(),
+            fingerprint: claim.fingerprint.0.text(),
             effect: to_json(&claim.effect)?,
             on_unknown: to_json(&claim.on_unknown)?,
             proposal: proposal.transpose()?,
@@ -84,7 +86,7 @@ impl ClaimItem {
             Value::Text(claim.proposal.entity_key.as_str()),
             Value::Text(claim.proposal.idempotency_key.as_str()),
             Value::Number(signed(claim.session.0)),
-            Value::Text(&claim.fingerprint.0),
+            Value::Text(&self.fingerprint),
             Value::Text(&self.effect),
             Value::Text(&self.on_unknown),
             Value::Number(span_us(claim)),

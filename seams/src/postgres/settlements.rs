@@ -54,7 +54,7 @@ impl SettleItem {
                     double_applied: false,
                 };
                 let ending = Ending::Applied {
-                    result_digest: settlement.result_digest.clone(),
+                    result_digest: settlement.result_digest,
                     effect_id: effect.effect_id.clone(),
                 };
                 (Phase::Applied, Some(to_json(&application)?), ending)

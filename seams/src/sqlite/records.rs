@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use operators_kernel::life::{EntityRecord, KeyRecord, NoteName, Phase};
 use operators_kernel::{
-    EntityKey, Fence, Fingerprint, IdempotencyKey, SessionId, StoreTime, TenantId,
+    EntityKey, Fence, Fingerprint, IdempotencyKey, NoDigest, SessionId, StoreTime, TenantId,
 };
 use rusqlite::{Connection, OptionalExtension, Row};
 use serde::Serialize;
@@ -100,6 +100,11 @@ pub(super) fn find_note(
     Ok(statement.query_row(params, |row| row.get(0)).optional()?)
 }
 
+fn fingerprint(text: &str) -> Result<Fingerprint, RowError> {
+    let digest = text.parse().map(Fingerprint);
+    digest.map_err(|error: NoDigest| meaning("a key's fingerprint", &error.to_string()))
+}
+
 /// Reads a row of [`KEY_COLUMNS`].
 pub(super) fn key_from_row(row: &Row<'_>, proposals: &Proposals) -> Result<KeyRecord, RowError> {
     let phase = text(row, 1)?;
@@ -111,7 +116,7 @@ pub(super) fn key_from_row(row: &Row<'_>, proposals: &Proposals) -> Result<KeyRe
         attempt: row.get(2)?,
         session: SessionId(unsigned(row.get(3)?)),
         fence: Fence(unsigned(row.get(4)?)),
-        fingerprint: Fingerprint(row.get::<_, String>(5)?.into()),
+        fingerprint: fingerprint(text(row, 5)?)?,
         effect: from_json("a key's effect", text(row, 6)?)?,
         on_unknown: from_json("a key's on_unknown", text(row, 7)?)?,
         first_intent_at: StoreTime(row.get(8)?),

@@ -1,14 +1,13 @@
 //! The rows of one transaction as a book: the statements that change them.
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::time::Duration;
 
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName};
 use operators_kernel::log::is_stub;
 use operators_kernel::{
-    EntityKey, IdempotencyKey, Receipt, RedactionKey, SessionId, Slip, StoreTime, TenantId, Ticket,
-    Timestamp, json,
+    EntityKey, IdempotencyKey, Receipt, RedactionKey, SessionId, Shared, Slip, StoreTime, TenantId,
+    Ticket, Timestamp, json,
 };
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, Params};
@@ -148,11 +147,11 @@ impl Book for Rows<'_> {
         &mut self,
         tenant: &TenantId,
         key: &IdempotencyKey,
-    ) -> Result<Option<Arc<KeyRecord>>, RowError> {
-        Ok(find_key(self.connection, tenant, key, self.proposals)?.map(Arc::new))
+    ) -> Result<Option<Shared<KeyRecord>>, RowError> {
+        Ok(find_key(self.connection, tenant, key, self.proposals)?.map(Shared::from))
     }
 
-    fn put_key(&mut self, record: KeyRecord, change: Change) -> Result<(), RowError> {
+    fn put_key(&mut self, record: Shared<KeyRecord>, change: Change) -> Result<(), RowError> {
         let proposal = &record.proposal;
         let name = (
             proposal.tenant_id.as_str(),
@@ -177,7 +176,7 @@ impl Book for Rows<'_> {
                         record.attempt,
                         signed(record.session.0),
                         signed(record.fence.0),
-                        record.fingerprint.0.as_str(),
+                        record.fingerprint.0.text(),
                         to_json("an effect", &record.effect)?,
                         to_json("on_unknown", &record.on_unknown)?,
                         record.first_intent_at.0,

@@ -5,7 +5,7 @@ mod steps;
 use std::sync::Arc;
 
 use operators_kernel::life::{EntityRecord, KeyRecord, Phase};
-use operators_kernel::{EffectClass, SettledOutcome, Settlement, StoreTime};
+use operators_kernel::{EffectClass, SettledOutcome, Settlement, Shared, StoreTime};
 
 /// A rule taken out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl Names {
 #[derive(Clone)]
 pub(super) struct World {
     now: i64,
-    keys: Vec<Option<Arc<KeyRecord>>>,
+    keys: Vec<Option<Shared<KeyRecord>>>,
     entity: EntityRecord,
     workers: [Worker; 2],
     /// Sessions that were not declared dead.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use operators_kernel::{
-    Claim, ClaimAnswer, Clearance, DurableExec, EffectClass, Forget, OnDoubt, OnUnknown, Packed,
-    Proposal, Reason, Refusal, Resolution, ResolveAnswer, Resolver, SessionId, SettledOutcome,
-    Settlement, StoreError, TenantId, Ticket, Verdict,
+    Claim, ClaimAnswer, Clearance, ContentDigest, DurableExec, EffectClass, Forget, OnDoubt,
+    OnUnknown, Packed, Proposal, Reason, Refusal, Resolution, ResolveAnswer, Resolver, SessionId,
+    SettledOutcome, Settlement, StoreError, TenantId, Ticket, Verdict,
 };
 use operators_tests::conformance::desk::{
     LONG, applied, ask, failed, fingerprint, fresh_id, it_happened, moment, unknown,
@@ -271,7 +271,7 @@ impl<'a> Client<'a> {
                     mark,
                     proposal: claim.proposal,
                     outcome: unknown(),
-                    result_digest: "sha256:00".to_owned(),
+                    result_digest: Some(ContentDigest::of(b"")),
                     at: moment(),
                 };
                 let known = |(s, _): &(Settlement, _)| {
@@ -351,7 +351,7 @@ impl<'a> Client<'a> {
             by: Resolver::Person("ada".to_owned()),
             note: None,
             receipt_id: fresh_id(),
-            result_digest: "sha256:11".to_owned(),
+            result_digest: Some(ContentDigest::of(b"1")),
             at: moment(),
         };
         let told = self.handles[0].resolve(&tenant, resolution.clone()).await;

@@ -8,7 +8,7 @@ use operators_kernel::life::{
 };
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, EntityKey, Forget, ForgetAnswer, IdempotencyKey, Receipt, Resolution,
-    ResolveAnswer, SessionId, SettleAnswer, Settlement, Slip, StoreTime, TenantId, Ticket,
+    ResolveAnswer, SessionId, SettleAnswer, Settlement, Shared, Slip, StoreTime, TenantId, Ticket,
     Timestamp,
 };
 
@@ -261,7 +261,7 @@ impl Model {
         let answer = match life::claim(self.keys.get(&name), &entity, turn, claim, self.time()) {
             ClaimStep::Grant { key, entity } => {
                 let mark = key.mark();
-                self.write(*key, entity, None);
+                self.write(key.into_inner(), entity, None);
                 ClaimAnswer::Claimed(mark)
             }
             ClaimStep::GrantedBefore(mark) => ClaimAnswer::Claimed(mark),
@@ -286,7 +286,7 @@ impl Model {
         let key = self.keys[&name].clone();
         let entity = self.entities[&place_of(&key)].clone();
         let step = life::settle(&key, &entity, settlement);
-        let key = step.key.map_or(key, |key| *key);
+        let key = step.key.map_or(key, Shared::into_inner);
         self.write(
             key,
             step.entity.unwrap_or(entity),
@@ -309,7 +309,7 @@ impl Model {
                 receipt,
             } => {
                 let phase = key.phase;
-                self.write(*key, entity, Some(*receipt));
+                self.write(key.into_inner(), entity, Some(*receipt));
                 ResolveAnswer::Resolved(phase)
             }
         }
@@ -324,7 +324,7 @@ impl Model {
             ForgetStep::Stay(answer) => answer,
             ForgetStep::Open { key, receipt } => {
                 let generation = key.generation;
-                self.keys.insert(name, *key);
+                self.keys.insert(name, key.into_inner());
                 self.append(Some(*receipt));
                 ForgetAnswer::Forgotten(generation)
             }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use operators_kernel::life::{EntityRecord, KeyRecord, NoteName};
 use operators_kernel::{
-    Claim, ClaimAnswer, Clearance, ConnectorName, Cursor, DurableExec, Effect, EffectClass,
-    Fingerprint, Forget, ForgetAnswer, LedgerEntry, OnAlert, OnDoubt, OnUnknown, Original,
-    Proposal, Reason, Receipt, ReceiptAction, ReceiptFilter, Refusal, Resolution, ResolveAnswer,
-    Resolver, SessionId, SettleAnswer, SettledOutcome, Settlement, Shared, StoreError, TenantId,
-    Ticket, Timestamp, ToolName, TrustDecision, Verdict, json,
+    Claim, ClaimAnswer, Clearance, ConnectorName, ContentDigest, Cursor, DurableExec, Effect,
+    EffectClass, Fingerprint, Forget, ForgetAnswer, LedgerEntry, OnAlert, OnDoubt, OnUnknown,
+    Original, Proposal, Reason, Receipt, ReceiptAction, ReceiptFilter, Refusal, Resolution,
+    ResolveAnswer, Resolver, SessionId, SettleAnswer, SettledOutcome, Settlement, Shared,
+    StoreError, TenantId, Ticket, Timestamp, ToolName, TrustDecision, Verdict, json,
 };
 use serde_json::json;
 
@@ -72,7 +72,7 @@ pub fn ask(entity_key: &str, idempotency_key: &str) -> Claim {
             limits: Vec::new(),
             proposed_at: at,
         }),
-        fingerprint: Fingerprint(String::new().into()),
+        fingerprint: Fingerprint(ContentDigest::of(b"")),
         effect: EffectClass::Opaque,
         on_unknown: OnUnknown::Hold,
         deadline: LONG,
@@ -132,7 +132,7 @@ pub fn fingerprint(proposal: &Proposal) -> Fingerprint {
         "value": proposal.value,
         "entity_key": proposal.entity_key,
     });
-    Fingerprint(json::digest(&said).expect("a digest").into())
+    Fingerprint(json::digest(&said).expect("a digest"))
 }
 
 /// It happened, and the vendor answered this.
@@ -240,7 +240,7 @@ impl Desk {
                 mark,
                 proposal: self.filled(claim).proposal,
                 outcome: applied(),
-                result_digest: String::new(),
+                result_digest: None,
                 at: moment(),
             },
             other => panic!("not granted: {other:?}"),
@@ -281,7 +281,7 @@ impl Desk {
     pub async fn end(&self, attempt: &Settlement, outcome: SettledOutcome) -> SettleAnswer {
         let mut settlement = attempt.clone();
         if matches!(outcome, SettledOutcome::Applied(_)) {
-            "sha256:00".clone_into(&mut settlement.result_digest);
+            settlement.result_digest = Some(ContentDigest::of(b""));
         }
         settlement.outcome = outcome;
         let settled = self.store.settle(&self.tenant, vec![settlement]).await;
@@ -310,7 +310,7 @@ impl Desk {
             by,
             note: Some("looked".to_owned()),
             receipt_id: fresh_id(),
-            result_digest: "sha256:11".to_owned(),
+            result_digest: Some(ContentDigest::of(b"1")),
             at: moment(),
         };
         let resolved = self.store.resolve(&self.tenant, resolution).await;

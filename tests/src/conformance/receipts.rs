@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use operators_kernel::{
-    AttemptMark, Cursor, Disposition, Ending, LedgerEntry, OperatorName, PAGE_MAX, Reason, Receipt,
-    ReceiptFilter, ReceiptOutcome, ToolName, TrustDecision,
+    AttemptMark, ContentDigest, Cursor, Disposition, Ending, LedgerEntry, OperatorName, PAGE_MAX,
+    Reason, Receipt, ReceiptFilter, ReceiptOutcome, ToolName, TrustDecision,
 };
 
 use super::desk::{Desk, again, applied, ask, failed, fresh_id, moment, unknown};
@@ -37,7 +37,7 @@ fn ids(entries: &[LedgerEntry]) -> Vec<&str> {
 /// Some receipt of what touches no key.
 fn read_receipt(desk: &Desk) -> Receipt {
     let ending = Ending::Applied {
-        result_digest: "sha256:00".to_owned(),
+        result_digest: Some(ContentDigest::of(b"")),
         effect_id: None,
     };
     let claim = desk.filled(&ask("order:1", "read"));
@@ -61,7 +61,7 @@ pub async fn a_receipt_is_shown_as_it_was_written(bench: &dyn Bench) {
     claim.proposal.note = Some("seen by the rule".to_owned());
     let attempt = desk.run(&claim, applied()).await;
     let ending = Ending::Applied {
-        result_digest: "sha256:00".to_owned(),
+        result_digest: Some(ContentDigest::of(b"")),
         effect_id: Some("vendor-7".to_owned()),
     };
     let expected = attempt.proposal.receipt(&attempt.mark, &ending, attempt.at);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use operators_kernel::life::{self, ClaimStep, Phase, ResolveStep, Turn};
 use operators_kernel::{
-    Claim, EffectClass, Resolution, Resolver, SessionId, Settlement, StoreTime, Verdict,
+    Claim, EffectClass, Resolution, Resolver, SessionId, Settlement, Shared, StoreTime, Verdict,
 };
 use operators_tests::conformance::desk::{
     applied, ask, failed, fingerprint, it_happened, moment, unknown,
@@ -135,10 +135,10 @@ impl World {
             mark: key.mark(),
             proposal: claim.proposal,
             outcome: unknown(),
-            result_digest: String::new(),
+            result_digest: None,
             at: claim.at,
         };
-        world.keys[at] = Some(Arc::from(key));
+        world.keys[at] = Some(key);
         world.entity = entity;
         world.workers[who].key = at;
         world.workers[who].stage = Stage::Claimed(Arc::new(settlement));
@@ -178,12 +178,12 @@ impl World {
             settlement.proposal = record.proposal.clone();
         }
         let step = life::settle(record, &self.entity, &settlement);
-        let key = step.key.map_or_else(|| record.clone(), |key| *key);
+        let key = step.key.map_or_else(|| record.clone(), Shared::into_inner);
         let entity = step.entity.unwrap_or_else(|| self.entity.clone());
         let again = life::settle(&key, &entity, &settlement);
         world.settled_twice = again.key.is_some_and(|again| *again != key)
             || again.entity.is_some_and(|again| again != entity);
-        world.keys[at] = Some(Arc::new(key));
+        world.keys[at] = Some(key.into());
         world.entity = entity;
         world.workers[who].stage = Stage::Idle;
         world.patched(at, rules).tidied()
@@ -243,7 +243,7 @@ impl World {
                         key.open_attempts.clear();
                         entity.doubt = None;
                     }
-                    world.keys[at] = Some(Arc::new(key));
+                    world.keys[at] = Some(key.into());
                     world.entity = entity;
                     world = world.patched(at, rules);
                 }
@@ -272,7 +272,7 @@ impl World {
                 by: Resolver::Probe,
                 note: None,
                 receipt_id: "rc_person".to_owned(),
-                result_digest: String::new(),
+                result_digest: None,
                 at: key.proposal.proposed_at,
             };
             let now = match rules.broken {
@@ -282,7 +282,7 @@ impl World {
             let step = life::resolve(key, &self.entity, &resolution, StoreTime(now));
             if let ResolveStep::Close { key, entity, .. } = step {
                 let mut world = self.clone();
-                world.keys[at] = Some(Arc::from(key));
+                world.keys[at] = Some(key);
                 world.entity = entity;
                 next.push((format!("key {at}: {words}"), world.patched(at, rules)));
             }
@@ -303,7 +303,7 @@ impl World {
                     key.phase = Phase::Failed;
                     key.open_attempts.clear();
                     self.entity.doubt = None;
-                    self.keys[at] = Some(Arc::new(key));
+                    self.keys[at] = Some(key.into());
                 }
             }
             _ => {}
