@@ -1,8 +1,8 @@
 //! The shared store: one Postgres database for many processes, with nothing of ours to operate.
 //!
 //! The common cases of claim and settle are one statement per batch of concurrent calls, decided by
-//! functions of the schema (`migrations/postgres`); everything else is decided by `book` in a
-//! transaction that locks what it reads. Every call runs in a task of its own; a caller that leaves
+//! functions of the schema (`migrations/postgres/functions`); everything else is decided by `book` in
+//! a transaction that locks what it reads. Every call runs in a task of its own; a caller that leaves
 //! stops nothing.
 
 mod address;
@@ -76,8 +76,9 @@ impl PgStore {
     /// `operators` there.
     ///
     /// Refuses a server that is a standby, that loses what it acknowledges (`fsync = off`), or whose
-    /// schema a newer version wrote, and says which. TLS with a verified name is the default for
-    /// another machine. `?connections=N` sets how many connections it may open (8).
+    /// schema a newer version wrote or one before the first release, and says which. TLS with a
+    /// verified name is the default for another machine. `?connections=N` sets how many connections
+    /// it may open (8).
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let address = Address::parse(url).map_err(|problem| StoreError::Unusable {
             store: "postgres store".to_owned(),

@@ -2,13 +2,39 @@
 
 use operators_kernel::StoreError;
 use operators_seams::PgStore;
+use operators_tests::conformance::desk::{again, ask};
 use operators_tests::postgres::{database_of, run, url};
+use sqlx::Row;
 
-use crate::common::database;
+use crate::common::{End, database, desk, drive};
 
 async fn refusal(url: &str) -> StoreError {
     PgStore::connect(url).await.expect_err("refused")
 }
+
+/// The one text that a query answers.
+async fn text(url: &str, query: &str) -> String {
+    run(url, query).await[0].get(0)
+}
+
+/// Has a database say that its schema is of another version.
+async fn record_version(url: &str, version: i32) {
+    run(
+        url,
+        &format!(
+            "DELETE FROM operators.migration; \
+             INSERT INTO operators.migration (version) VALUES ({version})"
+        ),
+    )
+    .await;
+}
+
+/// Every function of the schema, by when it was last written, and the versions on record.
+const EVERYTHING: &str = "SELECT concat( \
+    (SELECT string_agg(format('%s %s', p.oid::regprocedure, p.xmin), ', ' ORDER BY p.oid) \
+      FROM pg_proc p WHERE p.pronamespace = 'operators'::regnamespace), \
+    (SELECT string_agg(format('%s %s', m.version, m.xmin), ', ' ORDER BY m.version) \
+      FROM operators.migration m))";
 
 #[tokio::test]
 async fn a_server_that_loses_what_it_acknowledges_is_refused() {
@@ -44,6 +70,71 @@ async fn a_newer_schema_is_refused_by_name() {
             .contains("a newer version wrote it (schema 999"),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn a_schema_from_before_the_first_release_is_refused_and_left_alone() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let url = database.url();
+    PgStore::connect(&url).await.expect("connects");
+    // The earliest had no function to ask; they are known when the upgrade has begun.
+    for (version, dropped) in [(12, ""), (3, "DROP FUNCTION operators.schema_version()")] {
+        record_version(&url, version).await;
+        run(&url, dropped).await;
+        let before = text(&url, EVERYTHING).await;
+        let error = refusal(&url).await;
+        assert!(!error.is_retryable());
+        let said = error.to_string();
+        assert!(
+            said.contains("its schema is of a version before the first release")
+                && said.contains(&format!("(schema {version}, "))
+                && said.contains("open it once with a build that makes schema 13")
+                && said.contains("or use a new database"),
+            "{said}"
+        );
+        assert_eq!(text(&url, EVERYTHING).await, before);
+    }
+}
+
+#[tokio::test]
+async fn a_schema_of_version_13_gets_the_functions_of_this_one() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let url = database.url();
+    let old = desk(&url).await;
+    let claim = ask("order:1", "k1");
+    assert_eq!(drive(&old, &claim).await.expect("runs"), End::Ran);
+    drop(old);
+    // Two that 13 still had, and two that it lacks or has otherwise.
+    run(
+        &url,
+        "CREATE FUNCTION operators.claim(text) RETURNS text LANGUAGE sql AS 'SELECT $1'; \
+         CREATE FUNCTION operators.settle(text) RETURNS text LANGUAGE sql AS 'SELECT $1'; \
+         DROP FUNCTION operators.identity(text); \
+         CREATE OR REPLACE FUNCTION operators.arrive() RETURNS bigint LANGUAGE sql \
+           AS 'SELECT 1/0::bigint'",
+    )
+    .await;
+    record_version(&url, 13).await;
+    let new = desk(&url).await;
+    let known = drive(&new, &again(&claim)).await.expect("is decided");
+    assert_eq!(known, End::Duplicate);
+    assert_eq!(
+        drive(&new, &ask("order:1", "k2")).await.expect("runs"),
+        End::Ran
+    );
+    let versions =
+        "SELECT string_agg(version::text, ',' ORDER BY version) FROM operators.migration";
+    assert_eq!(text(&url, versions).await, "13,14");
+    let left = "SELECT concat(to_regproc('operators.claim'), to_regproc('operators.settle'))";
+    assert_eq!(text(&url, left).await, "");
+    let open_to_all = "SELECT count(*)::text FROM pg_proc p \
+        WHERE p.pronamespace = 'operators'::regnamespace \
+          AND has_function_privilege('public', p.oid, 'EXECUTE')";
+    assert_eq!(text(&url, open_to_all).await, "0");
 }
 
 #[tokio::test(flavor = "multi_thread")]

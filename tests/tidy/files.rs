@@ -1,5 +1,7 @@
 //! What every file owes its reader.
 
+use std::collections::BTreeMap;
+
 use crate::{files_below, read, top};
 
 /// Every folder that holds source of ours.
@@ -49,6 +51,34 @@ fn nothing_is_left_open_in_the_code() {
             );
         }
     }
+}
+
+#[test]
+fn every_function_of_the_postgres_schema_stands_in_one_place() {
+    let opening = read(&top().join("seams/src/postgres/open.rs"));
+    let mut places = BTreeMap::new();
+    for path in files_below("seams/migrations/postgres", ".sql") {
+        let text = read(&path);
+        let file = path.file_name().expect("a name").to_string_lossy();
+        assert!(
+            text.starts_with("-- "),
+            "{file} does not say what it is for"
+        );
+        assert!(opening.contains(&*file), "{file} is never run");
+        let made = text.lines().filter_map(|line| line.strip_prefix("CREATE "));
+        for made in made.filter(|made| made.contains("FUNCTION ")) {
+            let Some(name) = made.strip_prefix("OR REPLACE FUNCTION operators.") else {
+                panic!("{file} cannot run twice: {made}");
+            };
+            let name = name.split('(').next().unwrap_or_default();
+            let other = places.insert(name.to_owned(), file.clone().into_owned());
+            assert_eq!(other, None, "{name} stands in {file} too");
+        }
+    }
+    assert!(
+        places.len() > 30,
+        "the functions were not found: {places:?}"
+    );
 }
 
 #[test]

@@ -1,3 +1,5 @@
+-- The tables in whole; their triggers call functions of `functions/append_only.sql`, made before.
+--
 -- Times named `…_at` and `…_until` are microseconds of the server's clock, a receipt's
 -- `settled_at` excepted, which is its proposer's. Names are compared byte for byte: COLLATE "C".
 CREATE TABLE operators.session (
@@ -71,18 +73,58 @@ CREATE TABLE operators.receipt (
 );
 CREATE UNIQUE INDEX receipt_id ON operators.receipt (receipt_id);
 CREATE INDEX receipt_key ON operators.receipt (tenant, idempotency_key, sequence);
+CREATE TRIGGER receipt_append_only BEFORE DELETE OR TRUNCATE ON operators.receipt
+  FOR EACH STATEMENT EXECUTE FUNCTION operators.refuse_change();
+-- But for a stub in the place of a text; see `functions/append_only.sql`.
+CREATE TRIGGER receipt_no_update BEFORE UPDATE ON operators.receipt
+  FOR EACH STATEMENT EXECUTE FUNCTION operators.refuse_update();
+CREATE TRIGGER receipt_no_edit BEFORE UPDATE ON operators.receipt
+  FOR EACH ROW EXECUTE FUNCTION operators.refuse_edit();
 
 CREATE TABLE operators.tenant (
   tenant        text COLLATE "C" PRIMARY KEY,
   redaction_key bytea NOT NULL                     -- never exported
 );
 
-CREATE FUNCTION operators.refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  RAISE EXCEPTION 'receipts are append-only' USING ERRCODE = 'restrict_violation';
-END $$;
-CREATE TRIGGER receipt_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON operators.receipt
+-- What people and limits say about claims: small texts that only the kernel understands.
+--
+-- What is paused has a table of its own. Whoever claims has looked at it and so holds its share lock
+-- until the claim is committed; whoever pauses takes the table for itself, and so waits for those
+-- claims: after a pause is acknowledged, none is granted that did not see it.
+CREATE TABLE operators.pause (
+  tenant text COLLATE "C" PRIMARY KEY,
+  body   text NOT NULL                             -- JSON
+);
+CREATE TABLE operators.note (
+  tenant text COLLATE "C" NOT NULL,
+  kind   text COLLATE "C" NOT NULL,
+  name   text COLLATE "C" NOT NULL,
+  body   text,                                     -- JSON; null until it says something
+  PRIMARY KEY (tenant, kind, name)
+) WITH (fillfactor = 70);
+
+-- The tamper-evident log: each tenant's receipts in an order that never changes, and its head.
+CREATE TABLE operators.leaf (
+  tenant     text COLLATE "C" NOT NULL,
+  position   bigint NOT NULL,
+  sequence   bigint NOT NULL,                      -- the receipt's
+  receipt_id text COLLATE "C" NOT NULL,
+  leaf       bytea NOT NULL,
+  link       bytea NOT NULL,
+  PRIMARY KEY (tenant, position)
+);
+CREATE UNIQUE INDEX leaf_receipt ON operators.leaf (tenant, sequence);
+CREATE TRIGGER leaf_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON operators.leaf
   FOR EACH STATEMENT EXECUTE FUNCTION operators.refuse_change();
+
+CREATE TABLE operators.log (
+  tenant    text COLLATE "C" PRIMARY KEY,
+  size      bigint NOT NULL DEFAULT 0,
+  frontier  bytea,                                 -- null while nothing is in it
+  settled   bigint NOT NULL DEFAULT 0,             -- up to this number no receipt is missing
+  given_out bigint NOT NULL DEFAULT 0,             -- the last number when `writers` was noted
+  writers   text NOT NULL DEFAULT ''               -- who may still bring one of those
+);
 
 -- Rows show themselves to a role that was granted SELECT only for the tenant it names with
 -- `SET operators.tenant = '…'`; without that there are none, for the owner neither. The functions
@@ -90,7 +132,8 @@ CREATE TRIGGER receipt_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON operat
 DO $$
 DECLARE name text;
 BEGIN
-  FOREACH name IN ARRAY ARRAY['key', 'entity', 'waiter', 'receipt', 'tenant'] LOOP
+  FOREACH name IN ARRAY ARRAY['key', 'entity', 'waiter', 'receipt', 'tenant', 'pause', 'note',
+      'leaf', 'log'] LOOP
     EXECUTE format('ALTER TABLE operators.%I ENABLE ROW LEVEL SECURITY', name);
     EXECUTE format('ALTER TABLE operators.%I FORCE ROW LEVEL SECURITY', name);
     EXECUTE format('CREATE POLICY one_tenant ON operators.%I FOR SELECT

@@ -8,25 +8,47 @@ use sqlx::postgres::PgRow;
 use super::lines::{IfBroken, Line, Lines, Tries};
 use super::trouble::Trouble;
 
-/// Every step the schema took, oldest first; never edited, only added to.
-const MIGRATIONS: &[&str] = &[
+/// The schema that this program needs. Whoever changes a table or a function takes the next number,
+/// or databases that have this one already keep what they have.
+const SCHEMA: i32 = 14;
+
+/// The oldest schema that can be brought to this one; those before it were never released.
+const SCHEMA_MIN: i32 = 13;
+
+/// Every step the tables took, oldest first, with the schema it belongs to; never edited, only added
+/// to.
+const TABLES: &[(i32, &str)] = &[(
+    13,
     include_str!("../../migrations/postgres/0001_tables.sql"),
-    include_str!("../../migrations/postgres/0002_claim_and_settle.sql"),
-    include_str!("../../migrations/postgres/0003_pages.sql"),
-    include_str!("../../migrations/postgres/0004_ledger.sql"),
-    include_str!("../../migrations/postgres/0005_notes.sql"),
-    include_str!("../../migrations/postgres/0006_settled_pages.sql"),
-    include_str!("../../migrations/postgres/0007_log.sql"),
-    include_str!("../../migrations/postgres/0008_retention.sql"),
-    include_str!("../../migrations/postgres/0009_lean_claims.sql"),
-    include_str!("../../migrations/postgres/0010_lean_batches.sql"),
-    include_str!("../../migrations/postgres/0011_log_by_numbers.sql"),
-    include_str!("../../migrations/postgres/0012_columns_by_place.sql"),
-    include_str!("../../migrations/postgres/0013_no_key_is_written_over.sql"),
+)];
+
+/// Every function, as this schema has it: all are replaced on the way to it, so one is changed in the
+/// only place where it stands.
+///
+/// `CREATE OR REPLACE` cannot change arguments or the columns of an answer. That takes another
+/// function under another name; processes of the version before go on calling the old one, which a
+/// later version drops in `dropped.sql`.
+const FUNCTIONS: &[&str] = &[
+    include_str!("../../migrations/postgres/functions/dropped.sql"),
+    include_str!("../../migrations/postgres/functions/opening.sql"),
+    include_str!("../../migrations/postgres/functions/entering.sql"),
+    include_str!("../../migrations/postgres/functions/claims.sql"),
+    include_str!("../../migrations/postgres/functions/settlements.sql"),
+    include_str!("../../migrations/postgres/functions/records.sql"),
+    include_str!("../../migrations/postgres/functions/pages.sql"),
+    include_str!("../../migrations/postgres/functions/notes.sql"),
+    include_str!("../../migrations/postgres/functions/turns.sql"),
+    include_str!("../../migrations/postgres/functions/sessions.sql"),
+    include_str!("../../migrations/postgres/functions/redaction.sql"),
+    include_str!("../../migrations/postgres/functions/ledger.sql"),
+    include_str!("../../migrations/postgres/functions/log.sql"),
+    include_str!("../../migrations/postgres/functions/append_only.sql"),
+    include_str!("../../migrations/postgres/functions/retention.sql"),
+    include_str!("../../migrations/postgres/functions/rights.sql"),
 ];
 
 /// The oldest server the functions were tried on.
-const VERSION_MIN: i64 = 140_000;
+const SERVER_MIN: i64 = 140_000;
 
 const SERVER: &str = "SELECT current_setting('server_version_num')::bigint, \
     current_setting('fsync'), current_setting('server_encoding'), pg_is_in_recovery(), \
@@ -43,7 +65,7 @@ pub(super) async fn open(lines: &Arc<Lines>) -> Result<(), Trouble> {
         version = schema_version(&mut line).await?;
     }
     line.give_back();
-    if version < MIGRATIONS.len() {
+    if version < SCHEMA {
         migrate(lines).await?;
     }
     let mut line = lines.take().await?;
@@ -54,7 +76,7 @@ pub(super) async fn open(lines: &Arc<Lines>) -> Result<(), Trouble> {
 
 fn check_server(server: &PgRow, allows_unsafe_fsync: bool) -> Result<(), Trouble> {
     let refuse = |problem: &str| Err(Trouble::Unusable(problem.to_owned()));
-    if server.try_get::<i64, _>(0)? < VERSION_MIN {
+    if server.try_get::<i64, _>(0)? < SERVER_MIN {
         return refuse("the server is older than PostgreSQL 14");
     }
     if server.try_get::<String, _>(1)? != "on" && !allows_unsafe_fsync {
@@ -72,17 +94,25 @@ fn check_server(server: &PgRow, allows_unsafe_fsync: bool) -> Result<(), Trouble
     Ok(())
 }
 
-async fn schema_version(line: &mut Line) -> Result<usize, Trouble> {
+async fn schema_version(line: &mut Line) -> Result<i32, Trouble> {
     let rows = line
         .rows("SELECT operators.schema_version()".to_owned())
         .await?;
     let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-    let version = row.try_get::<Option<i32>, _>(0)?.unwrap_or(0);
-    let known = MIGRATIONS.len();
-    match usize::try_from(version) {
-        Ok(version) if version <= known => Ok(version),
+    upgradable(row.try_get::<Option<i32>, _>(0)?.unwrap_or(0))
+}
+
+/// Refuses a schema that cannot be brought to this one; 0 is none yet.
+fn upgradable(version: i32) -> Result<i32, Trouble> {
+    match version {
+        0 | SCHEMA_MIN..=SCHEMA => Ok(version),
+        ..SCHEMA_MIN => Err(Trouble::Unusable(format!(
+            "its schema is of a version before the first release (schema {version}, the oldest \
+             that can be upgraded is {SCHEMA_MIN}); open it once with a build that makes schema \
+             {SCHEMA_MIN}, or use a new database, which knows of no burned key"
+        ))),
         _ => Err(Trouble::Unusable(format!(
-            "a newer version wrote it (schema {version}, this one knows {known}); upgrade operators"
+            "a newer version wrote it (schema {version}, this one knows {SCHEMA}); upgrade operators"
         ))),
     }
 }
@@ -106,7 +136,7 @@ async fn migrate_on(line: &mut Line) -> Result<(), Trouble> {
     // Two that make the schema at once collide on a unique index; the loser tries again. From then
     // on the table's lock keeps them apart.
     line.rows(
-        "BEGIN; SET LOCAL client_min_messages = warning; \
+        "BEGIN; SET LOCAL client_min_messages = warning; SET LOCAL check_function_bodies = off; \
          CREATE SCHEMA IF NOT EXISTS operators; \
          CREATE TABLE IF NOT EXISTS operators.migration (version integer PRIMARY KEY, \
            at timestamptz NOT NULL DEFAULT clock_timestamp()); \
@@ -118,18 +148,37 @@ async fn migrate_on(line: &mut Line) -> Result<(), Trouble> {
         .rows("SELECT coalesce(max(version), 0) FROM operators.migration".to_owned())
         .await?;
     let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-    let done = usize::try_from(row.try_get::<i32, _>(0)?).unwrap_or(usize::MAX);
-    for (number, script) in MIGRATIONS.iter().enumerate().skip(done) {
-        let number = number + 1;
-        let text = format!("{script}\nINSERT INTO operators.migration (version) VALUES ({number})");
-        line.rows(text).await.map_err(|trouble| match trouble {
-            Trouble::Unusable(problem) => {
-                Trouble::Unusable(format!("migration {number}: {problem}"))
-            }
-            trouble => trouble,
-        })?;
+    let recorded = upgradable(row.try_get(0)?)?;
+    if recorded < SCHEMA {
+        for script in steps_from(recorded) {
+            line.rows(script.to_owned()).await.map_err(in_upgrade)?;
+        }
+        line.rows(format!(
+            "INSERT INTO operators.migration (version) VALUES ({SCHEMA})"
+        ))
+        .await?;
     }
     line.rows("SET LOCAL synchronous_commit = on; COMMIT".to_owned())
         .await?;
     Ok(())
+}
+
+/// What brings a schema of that version to this one. Functions first: a trigger cannot be made before
+/// its function, while functions need no table until they run; they are not checked when they are
+/// made.
+fn steps_from(recorded: i32) -> impl Iterator<Item = &'static str> {
+    let ahead = TABLES
+        .iter()
+        .filter(move |(version, _)| recorded < *version);
+    let functions = FUNCTIONS.iter().copied();
+    functions.chain(ahead.map(|(_, step)| *step))
+}
+
+fn in_upgrade(trouble: Trouble) -> Trouble {
+    match trouble {
+        Trouble::Unusable(problem) => {
+            Trouble::Unusable(format!("on the way to schema {SCHEMA}: {problem}"))
+        }
+        trouble => trouble,
+    }
 }

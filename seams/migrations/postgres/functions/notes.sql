@@ -1,37 +1,10 @@
--- What people and limits say about claims: small texts that only the kernel understands.
---
--- What is paused has a table of its own. Whoever claims has looked at it and so holds its share lock
--- until the claim is committed; whoever pauses takes the table for itself, and so waits for those
--- claims: after a pause is acknowledged, none is granted that did not see it.
-CREATE TABLE operators.pause (
-  tenant text COLLATE "C" PRIMARY KEY,
-  body   text NOT NULL                             -- JSON
-);
-CREATE TABLE operators.note (
-  tenant text COLLATE "C" NOT NULL,
-  kind   text COLLATE "C" NOT NULL,
-  name   text COLLATE "C" NOT NULL,
-  body   text,                                     -- JSON; null until it says something
-  PRIMARY KEY (tenant, kind, name)
-) WITH (fillfactor = 70);
-
-DO $$
-DECLARE name text;
-BEGIN
-  FOREACH name IN ARRAY ARRAY['pause', 'note'] LOOP
-    EXECUTE format('ALTER TABLE operators.%I ENABLE ROW LEVEL SECURITY', name);
-    EXECUTE format('ALTER TABLE operators.%I FORCE ROW LEVEL SECURITY', name);
-    EXECUTE format('CREATE POLICY one_tenant ON operators.%I FOR SELECT
-      USING (tenant = current_setting(''operators.tenant'', true))', name);
-    EXECUTE format('CREATE POLICY store ON operators.%I TO CURRENT_USER
-      USING (current_setting(''operators.scope'', true) = ''store'')
-      WITH CHECK (current_setting(''operators.scope'', true) = ''store'')', name);
-  END LOOP;
-END $$;
+-- Notes: what people and limits say about claims, small texts that only the kernel understands.
+-- What is paused has a table of its own, for the sake of its lock.
 
 -- The notes that a decision needs, in the transaction of its page: what is paused as it is, the
 -- others locked, in the order of their names, so that no two wait for each other.
-CREATE FUNCTION operators.notes(whose text, wanted json) RETURNS TABLE (kind text, doc text)
+CREATE OR REPLACE FUNCTION operators.notes(whose text, wanted json)
+RETURNS TABLE (kind text, doc text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
@@ -63,7 +36,7 @@ BEGIN
 END $$;
 
 -- The same for an order, which begins its transaction with it.
-CREATE FUNCTION operators.desk(acked text, whose text, wanted json)
+CREATE OR REPLACE FUNCTION operators.desk(acked text, whose text, wanted json)
 RETURNS TABLE (kind text, doc text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -81,7 +54,7 @@ BEGIN
 END $$;
 
 -- Writes the notes among what was decided.
-CREATE FUNCTION operators.write_notes(changes json) RETURNS void
+CREATE OR REPLACE FUNCTION operators.write_notes(changes json) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
@@ -105,7 +78,7 @@ BEGIN
 END $$;
 
 -- Looking: one note, or all of a kind.
-CREATE FUNCTION operators.jottings(whose text, which_kind text, which_name text)
+CREATE OR REPLACE FUNCTION operators.jottings(whose text, which_kind text, which_name text)
 RETURNS TABLE (name text, body text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off

@@ -1,6 +1,6 @@
 -- Looking: what people and auditors ask. Nothing here writes or locks.
 
-CREATE FUNCTION operators.glimpse(whose text, which_entity text, which_key text)
+CREATE OR REPLACE FUNCTION operators.glimpse(whose text, which_entity text, which_key text)
 RETURNS TABLE (kind text, doc text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -16,7 +16,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION operators.doubts(whose text)
+CREATE OR REPLACE FUNCTION operators.doubts(whose text)
 RETURNS TABLE (kind text, doc text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -30,11 +30,46 @@ BEGIN
 END
 $$;
 
+-- Up to which number a tenant's receipts can be read without passing over one.
+--
+-- Numbers are given out when a receipt is inserted and shown when it is committed, so a higher one
+-- may be seen first. Whoever inserts holds a lock on the table from before its first number until
+-- after its commit: so once those who hold it now have ended, no number up to the highest seen now
+-- can come any more. Nobody is held up by this; a reader waits the milliseconds that a write takes,
+-- and gives up on one that stands still.
+CREATE OR REPLACE FUNCTION operators.last_settled(whose text) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+AS $$
+DECLARE
+  last    bigint;
+  writers text[];
+  patience_until CONSTANT timestamptz := clock_timestamp() + interval '5 s';
+BEGIN
+  SELECT r.sequence INTO last FROM operators.receipt r
+    WHERE r.tenant = whose ORDER BY r.sequence DESC LIMIT 1;
+  IF last IS NULL THEN RETURN 0; END IF;
+  LOOP
+    SELECT array_agg(l.virtualtransaction) INTO writers FROM pg_locks l
+      WHERE l.locktype = 'relation' AND l.relation = 'operators.receipt'::regclass
+        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+        AND l.mode = 'RowExclusiveLock' AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
+        AND (writers IS NULL OR l.virtualtransaction = ANY (writers));
+    EXIT WHEN writers IS NULL;
+    IF clock_timestamp() > patience_until THEN
+      RAISE EXCEPTION 'a transaction that may hold earlier receipts has been open for 5 s; '
+        'reading on could pass over them' USING ERRCODE = 'lock_not_available';
+    END IF;
+    PERFORM pg_sleep(0.002);
+  END LOOP;
+  RETURN last;
+END $$;
+
 -- One page of a tenant's receipts. `fragments` are what a body must hold to be looked for at all;
 -- whether it really is what was asked is for the caller to see.
-CREATE FUNCTION operators.trail(whose text, after_sequence bigint, before_sequence bigint,
-  newest_first boolean, how_many integer, which_receipt text, which_key text, since bigint,
-  until bigint, fragments text)
+CREATE OR REPLACE FUNCTION operators.trail(whose text, after_sequence bigint,
+  before_sequence bigint, newest_first boolean, how_many integer, which_receipt text,
+  which_key text, since bigint, until bigint, fragments text)
 RETURNS TABLE (sequence bigint, body text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -43,11 +78,18 @@ AS $$
 #variable_conflict use_column
 DECLARE
   must_hold CONSTANT text[] := string_to_array(fragments, E'\x1f');
+  ending bigint := before_sequence;
 BEGIN
   PERFORM set_config('operators.scope', 'store', true);
+  -- One receipt by its id is there or not; the store asks so in the middle of its own writes.
+  IF NOT newest_first AND which_receipt IS NULL THEN
+    ending := least(ending, operators.last_settled(whose) + 1);
+  END IF;
   RETURN QUERY EXECUTE 'SELECT r.sequence, r.body FROM operators.receipt r
     WHERE r.tenant = $1 AND r.sequence > $2 AND r.sequence < $3'
-    || CASE WHEN which_receipt IS NULL THEN '' ELSE ' AND r.receipt_id = $5' END
+    -- A stub is no receipt; whoever asks for this very one is to see that it was pruned.
+    || CASE WHEN which_receipt IS NULL THEN ' AND NOT starts_with(r.body, ''{"pruned":'')'
+      ELSE ' AND r.receipt_id = $5' END
     || CASE WHEN which_key IS NULL THEN '' ELSE ' AND r.idempotency_key = $6' END
     || CASE WHEN since IS NULL THEN '' ELSE ' AND r.settled_at >= $7' END
     || CASE WHEN until IS NULL THEN '' ELSE ' AND r.settled_at < $8' END
@@ -56,12 +98,12 @@ BEGIN
       END
     || CASE WHEN newest_first THEN ' ORDER BY r.sequence DESC LIMIT $4'
       ELSE ' ORDER BY r.sequence LIMIT $4' END
-    USING whose, after_sequence, before_sequence, how_many, which_receipt, which_key, since,
+    USING whose, after_sequence, ending, how_many, which_receipt, which_key, since,
       until, must_hold;
 END $$;
 
 -- What is amiss in the records, in words; for `doctor`.
-CREATE FUNCTION operators.problems() RETURNS TABLE (problem text)
+CREATE OR REPLACE FUNCTION operators.problems() RETURNS TABLE (problem text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -81,11 +123,3 @@ BEGIN
       WHERE k.phase = 'in_doubt' AND e.doubt IS DISTINCT FROM k.idempotency_key LIMIT 20);
 END
 $$;
-
-CREATE FUNCTION operators.schema_version() RETURNS integer
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$ SELECT max(m.version) FROM operators.migration m $$;
-
--- Whoever may see the schema may not therefore act: that is granted on its own.
-REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA operators FROM PUBLIC;

@@ -1,10 +1,10 @@
--- Everything else: one transaction that locks the records a decision needs, hands them to the
+-- What is not common: one transaction that locks the records a decision needs, hands them to the
 -- caller as JSON rows, and writes back what it decided. Locks are taken in the order session,
 -- entities (sorted), keys.
 
 -- The records around one key or entity. Without an entity, the key's own is meant. Of the queue
 -- only those that matter: whoever is first, and the one who asks.
-CREATE FUNCTION operators.page(acked text, whose text, which_entity text, which_key text,
+CREATE OR REPLACE FUNCTION operators.page(acked text, whose text, which_entity text, which_key text,
   who bigint, which_ticket bigint, whose_place text)
 RETURNS TABLE (kind text, doc text)
 LANGUAGE plpgsql SECURITY DEFINER
@@ -70,7 +70,7 @@ END $$;
 
 -- One session and what it left open: its intents with their entities, and `which_entity` if it
 -- still holds that without an intent.
-CREATE FUNCTION operators.estate(acked text, who bigint, whose text, which_entity text)
+CREATE OR REPLACE FUNCTION operators.estate(acked text, who bigint, whose text, which_entity text)
 RETURNS TABLE (kind text, doc text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -113,7 +113,11 @@ BEGIN
 END $$;
 
 -- Writes what was decided.
-CREATE FUNCTION operators.write(changes json) RETURNS void
+--
+-- A key that nobody has seen cannot be locked: its entity is, and another process may claim the
+-- same key on another entity at the same time. The later of the two is decided again: if it were
+-- written over the earlier one, both claims would stand.
+CREATE OR REPLACE FUNCTION operators.write(changes json) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
@@ -121,6 +125,7 @@ SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
   one record;
+  written bigint;
 BEGIN
   INSERT INTO operators.key AS k
     SELECT * FROM json_populate_recordset(NULL::operators.key, changes -> 'keys')
@@ -131,7 +136,14 @@ BEGIN
       first_intent_at = excluded.first_intent_at, quiescent_at = excluded.quiescent_at,
       open_until = excluded.open_until, generation = excluded.generation,
       attempt = excluded.attempt, phase = excluded.phase, open_attempts = excluded.open_attempts,
-      applied_receipt = excluded.applied_receipt, application = excluded.application;
+      applied_receipt = excluded.applied_receipt, application = excluded.application
+    -- The attempt that was seen, moved on, or the one after it.
+    WHERE k.receipt_id = excluded.receipt_id
+      OR (k.generation, k.attempt + 1) = (excluded.generation, excluded.attempt);
+  GET DIAGNOSTICS written = ROW_COUNT;
+  IF written <> json_array_length(changes -> 'keys') THEN
+    RAISE EXCEPTION 'a key came meanwhile' USING ERRCODE = 'serialization_failure';
+  END IF;
   INSERT INTO operators.waiter (ticket, tenant, entity_key, session_id, asker)
     SELECT w.ticket, w.tenant, w.entity_key, w.session_id, w.asker
       FROM json_populate_recordset(NULL::operators.waiter, changes -> 'waiters_added') AS w;
@@ -166,115 +178,4 @@ BEGIN
     SELECT DISTINCT tenant, entity_key FROM left_behind LOOP
     PERFORM operators.ring(one.tenant, one.entity_key);
   END LOOP;
-END $$;
-
--- Whether a read may go ahead as things stand, without taking a place in the queue.
-CREATE FUNCTION operators.pass(acked text, whose text, which_entity text, who bigint)
-RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off SET jit = off
-AS $$
-BEGIN
-  PERFORM operators.enter(acked);
-  IF NOT EXISTS (SELECT FROM operators.session s
-      WHERE s.session_id = who AND s.dead_at IS NULL) THEN
-    RETURN 'dead';
-  ELSIF EXISTS (SELECT FROM operators.entity e WHERE e.tenant = whose
-      AND e.entity_key = which_entity AND (e.holder IS NOT NULL OR e.contended)) THEN
-    RETURN 'slow';
-  END IF;
-  RETURN 'free';
-END $$;
-
-CREATE FUNCTION operators.leave(acked text, whose text, which_entity text, which_ticket bigint)
-RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off SET jit = off
-SET lock_timeout = '5s'
-AS $$
-BEGIN
-  PERFORM operators.enter(acked);
-  PERFORM FROM operators.entity e
-    WHERE e.tenant = whose AND e.entity_key = which_entity FOR UPDATE;
-  DELETE FROM operators.waiter w
-    WHERE w.ticket = which_ticket AND w.tenant = whose AND w.entity_key = which_entity;
-  UPDATE operators.entity e SET contended = EXISTS (SELECT FROM operators.waiter w
-      WHERE w.tenant = whose AND w.entity_key = which_entity)
-    WHERE e.tenant = whose AND e.entity_key = which_entity;
-  PERFORM operators.ring(whose, which_entity);
-END $$;
-
-CREATE FUNCTION operators.open_session(acked text, its_node text, its_lease_us bigint)
-RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-  opened bigint;
-BEGIN
-  INSERT INTO operators.session (node, lease_us, alive_until)
-    VALUES (its_node, its_lease_us, operators.enter(acked) + its_lease_us)
-    RETURNING session_id INTO opened;
-  RETURN opened;
-END $$;
-
--- Keeps a session alive, and names those that are not: over their lease, or dead with an intent
--- that was under way when they were buried.
-CREATE FUNCTION operators.beat(acked text, who bigint, OUT is_alive boolean, OUT lifeless text)
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off SET jit = off
-SET lock_timeout = '5s'
-AS $$
-DECLARE
-  now_us CONSTANT bigint := operators.enter(acked);
-BEGIN
-  UPDATE operators.session s SET alive_until = now_us + s.lease_us
-    WHERE s.session_id = who AND s.dead_at IS NULL;
-  is_alive := FOUND;
-  SELECT string_agg(found.session_id::text, ',') INTO lifeless FROM (
-    SELECT s.session_id FROM operators.session s
-      WHERE s.dead_at IS NULL AND s.alive_until < now_us
-    UNION
-    SELECT s.session_id FROM operators.key k
-      JOIN operators.session s ON s.session_id = CASE WHEN k.phase = 'intent' THEN k.session_id END
-      WHERE CASE WHEN k.phase = 'intent' THEN k.session_id END IS NOT NULL
-        AND s.dead_at IS NOT NULL
-  ) AS found;
-END $$;
-
-CREATE FUNCTION operators.redaction_key(acked text, whose text, fresh text) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-  its_key text;
-BEGIN
-  PERFORM operators.enter(acked);
-  LOOP
-    SELECT encode(t.redaction_key, 'hex') INTO its_key FROM operators.tenant t
-      WHERE t.tenant = whose;
-    IF FOUND THEN
-      RETURN its_key;
-    END IF;
-    INSERT INTO operators.tenant (tenant, redaction_key) VALUES (whose, decode(fresh, 'hex'))
-      ON CONFLICT DO NOTHING;
-  END LOOP;
-END $$;
-
--- Which cluster answers, for a caller that remembers what it was told here; null if it may not know.
-CREATE FUNCTION operators.identity(acked text) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-  PERFORM operators.enter(acked);
-  RETURN (SELECT system_identifier::text FROM pg_control_system());
-EXCEPTION WHEN insufficient_privilege THEN
-  RETURN NULL;
 END $$;

@@ -1,15 +1,21 @@
--- The log finds what is not in it yet by the receipts' numbers, so a receipt needs no index, and no
--- column, that only the log would use.
+-- The tamper-evident log: each tenant's receipts in an order that never changes, and its head.
 --
--- Numbers are given out when a receipt is inserted and shown when it is committed. As in
--- `last_settled`: whoever inserts holds a lock on the table from before its first number until after
--- its commit. So once everybody who held it at one look has let go, all numbers given out before that
--- look are in sight or will never be; up to there nothing has to be looked at again.
-ALTER TABLE operators.log ADD COLUMN settled bigint NOT NULL DEFAULT 0;       -- nothing up to here is missing
-ALTER TABLE operators.log ADD COLUMN given_out bigint NOT NULL DEFAULT 0;     -- when `writers` was noted
-ALTER TABLE operators.log ADD COLUMN writers text NOT NULL DEFAULT '';        -- who may still bring one of those
-ALTER TABLE operators.log DROP COLUMN horizon;
+-- Writers take no lock for it: a sequencer appends what it sees, and finds what is not in the log
+-- yet by the receipts' numbers. As in `last_settled`: whoever inserts holds a lock on the table
+-- from before its first number until after its commit. So once everybody who held it at one look
+-- has let go, all numbers given out before that look are in sight or will never be; up to there
+-- nothing has to be looked at again.
 
+CREATE OR REPLACE FUNCTION operators.log_head(whose text) RETURNS TABLE (size bigint, frontier text)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  PERFORM set_config('operators.scope', 'store', true);
+  RETURN QUERY SELECT l.size, encode(l.frontier, 'hex') FROM operators.log l WHERE l.tenant = whose;
+END $$;
+
+-- What is not in the log yet, under the lock of its head, which is the first row.
 CREATE OR REPLACE FUNCTION operators.log_pending(acked text, whose text, how_many integer)
 RETURNS TABLE (number bigint, id text, hash text)
 LANGUAGE plpgsql SECURITY DEFINER
@@ -54,10 +60,10 @@ BEGIN
 END $$;
 
 -- Appends, in the transaction that asked what is pending. `new_horizon` is what that was told; with
--- `behind` before it there was more than was asked for. Null (from processes of the version before,
--- when they are behind): whatever there was is looked at again.
-CREATE OR REPLACE FUNCTION operators.log_append(whose text, old_size bigint, sequences text, ids text,
-  leaves text, links text, new_frontier text, new_horizon text) RETURNS void
+-- `behind` before it there was more than was asked for. Null: whatever there was is looked at
+-- again.
+CREATE OR REPLACE FUNCTION operators.log_append(whose text, old_size bigint, sequences text,
+  ids text, leaves text, links text, new_frontier text, new_horizon text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET jit = off
@@ -88,6 +94,20 @@ BEGIN
   END IF;
 END $$;
 
+CREATE OR REPLACE FUNCTION operators.log_page(whose text, start bigint, how_many integer)
+RETURNS TABLE (place bigint, id text, leaf_hash text, link_hash text, text_of text)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off
+AS $$
+BEGIN
+  PERFORM set_config('operators.scope', 'store', true);
+  RETURN QUERY SELECT l.position, l.receipt_id, encode(l.leaf, 'hex'), encode(l.link, 'hex'), r.body
+    FROM operators.leaf l
+      LEFT JOIN operators.receipt r ON r.tenant = l.tenant AND r.sequence = l.sequence
+    WHERE l.tenant = whose AND l.position >= start ORDER BY l.position LIMIT how_many;
+END $$;
+
 -- Receipts that a look at the log must have seen and that are not in it.
 CREATE OR REPLACE FUNCTION operators.log_strays(whose text) RETURNS TABLE (id text)
 LANGUAGE plpgsql SECURITY DEFINER
@@ -103,23 +123,17 @@ BEGIN
     ORDER BY r.sequence LIMIT 20;
 END $$;
 
-CREATE OR REPLACE FUNCTION operators.refuse_edit() RETURNS trigger LANGUAGE plpgsql AS $$
+-- The keys that are burned, with the receipts that say so, which must be in the log.
+CREATE OR REPLACE FUNCTION operators.log_burned(whose text, behind text, how_many integer)
+RETURNS TABLE (key text, its_generation integer, receipt text)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off
+AS $$
 BEGIN
-  IF (NEW.tenant, NEW.sequence, NEW.receipt_id, NEW.idempotency_key, NEW.settled_at)
-      = (OLD.tenant, OLD.sequence, OLD.receipt_id, OLD.idempotency_key, OLD.settled_at)
-    AND NOT starts_with(OLD.body, '{"pruned":') AND starts_with(NEW.body, '{"pruned":')
-    AND NEW.body::json -> 'receipt' ->> 'receipt_id' = OLD.receipt_id
-    AND EXISTS (SELECT FROM operators.leaf l, operators.note n
-      WHERE l.tenant = OLD.tenant AND l.sequence = OLD.sequence
-        AND l.leaf = sha256('\x00'::bytea || convert_to(OLD.body, 'UTF8'))
-        AND n.tenant = OLD.tenant AND n.kind = 'pruned' AND n.name = 'receipts'
-        AND l.position < (n.body::json ->> 'to')::bigint)
-  THEN
-    RETURN NEW;
-  END IF;
-  RAISE EXCEPTION 'receipts are append-only' USING ERRCODE = 'restrict_violation';
+  PERFORM set_config('operators.scope', 'store', true);
+  RETURN QUERY SELECT k.idempotency_key, k.generation, coalesce(k.applied_receipt, '')
+    FROM operators.key k
+    WHERE k.tenant = whose AND k.idempotency_key > behind AND k.application IS NOT NULL
+    ORDER BY k.idempotency_key LIMIT how_many;
 END $$;
-
-ALTER TABLE operators.receipt DROP COLUMN written_by; -- and its index
-
-REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA operators FROM PUBLIC;
