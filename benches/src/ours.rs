@@ -72,10 +72,10 @@ impl Ours {
     }
 
     fn action(&self, effect: EffectName) -> Result<PlannedAction, String> {
-        let order = effect.order();
         let said = |error: operators_kernel::IdentifierError| error.to_string();
-        let entity_key = EntityKey::parse(format!("order:{order}")).map_err(said)?;
+        let entity_key = EntityKey::parse(effect.entity()).map_err(said)?;
         let idempotency_key = IdempotencyKey::parse(effect.key()).map_err(said)?;
+        let order = effect.order();
         let args: Map<String, Value> =
             [("order", order), ("reason", "ship-risk-review".to_owned())]
                 .into_iter()

@@ -4,8 +4,7 @@
 //! number of rules that fit, so ten thousand rules for other tools cost nothing. It must not know
 //! what a rule says.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use operators_kernel::{ConnectorName, ToolName};
 
 use crate::pattern::{ANY_SEGMENT, ToolPattern};

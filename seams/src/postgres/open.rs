@@ -182,3 +182,25 @@ fn in_upgrade(trouble: Trouble) -> Trouble {
         trouble => trouble,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use operators_kernel::ContentDigest;
+
+    use super::*;
+
+    /// Of every script of the schema that has the number [`SCHEMA`].
+    const SCRIPTS: &str = "sha256:f8099d438b82538149f41fbf1b0c35ed42c464a6381fef2b42d009499a5e4652";
+
+    /// A database that has the number keeps the functions it has, whatever stands in the files.
+    #[test]
+    fn whoever_changes_the_schema_takes_the_next_number() {
+        let scripts: String = steps_from(0).collect();
+        let found = ContentDigest::of(scripts.as_bytes()).text();
+        assert_eq!(
+            found, SCRIPTS,
+            "the scripts of schema {SCHEMA} changed: if any database has it, give `SCHEMA` the next \
+             number; then note their digest here"
+        );
+    }
+}

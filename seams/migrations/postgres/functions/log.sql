@@ -60,8 +60,7 @@ BEGIN
 END $$;
 
 -- Appends, in the transaction that asked what is pending. `new_horizon` is what that was told; with
--- `behind` before it there was more than was asked for. Null: whatever there was is looked at
--- again.
+-- `behind` before it there was more than was asked for.
 CREATE OR REPLACE FUNCTION operators.log_append(whose text, old_size bigint, sequences text,
   ids text, leaves text, links text, new_frontier text, new_horizon text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
@@ -72,7 +71,6 @@ DECLARE
   is_behind CONSTANT boolean := starts_with(new_horizon, 'behind ');
   said CONSTANT text[] := string_to_array(regexp_replace(new_horizon, '^behind ', ''), ' ');
   appended bigint;
-  last_appended bigint;
 BEGIN
   INSERT INTO operators.leaf (tenant, position, sequence, receipt_id, leaf, link)
     SELECT whose, old_size + n.place - 1, n.sequence::bigint, n.id, decode(n.leaf, 'hex'),
@@ -82,16 +80,12 @@ BEGIN
         WITH ORDINALITY AS n (sequence, id, leaf, link, place);
   GET DIAGNOSTICS appended = ROW_COUNT;
   UPDATE operators.log l SET size = old_size + appended,
-      frontier = CASE WHEN appended = 0 THEN l.frontier ELSE decode(new_frontier, 'hex') END
+      frontier = CASE WHEN appended = 0 THEN l.frontier ELSE decode(new_frontier, 'hex') END,
+      given_out = said[2]::bigint, writers = coalesce(said[3], ''),
+      -- Pending receipts come in the order of their numbers: all up to the last one are in.
+      settled = greatest(l.settled, least(said[1]::bigint, CASE WHEN is_behind
+        THEN (string_to_array(sequences, E'\x1f'))[appended]::bigint END))
     WHERE l.tenant = whose;
-  IF new_horizon IS NOT NULL THEN
-    -- Pending receipts come in the order of their numbers: all up to the last one are in.
-    last_appended := CASE WHEN is_behind
-      THEN (string_to_array(sequences, E'\x1f'))[appended]::bigint END;
-    UPDATE operators.log l SET given_out = said[2]::bigint, writers = coalesce(said[3], ''),
-        settled = greatest(l.settled, least(said[1]::bigint, last_appended))
-      WHERE l.tenant = whose;
-  END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION operators.log_page(whose text, start bigint, how_many integer)
