@@ -11,6 +11,7 @@ use std::fmt;
 use serde::de::{DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+pub(crate) use canonical::append;
 pub use canonical::{canonical, digest};
 
 /// How deep objects and arrays may nest: far below what would trouble a stack, above any real plan.

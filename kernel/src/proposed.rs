@@ -293,7 +293,7 @@ impl Case {
         };
         let proposal = Shared::from(proposed.proposal(ruling));
         let said = life::Said::with(&*proposed.shown().args, &proposal);
-        let fingerprint = Fingerprint(digest_of(&said)?);
+        let fingerprint = Fingerprint(said.digest().map_err(unwritable)?);
         Ok(Self {
             proposed,
             proposal,
@@ -379,5 +379,9 @@ fn unknown(message: &str) -> InvokeOutcome {
 
 /// The digest of a result.
 pub(crate) fn digest_of(result: &impl serde::Serialize) -> Result<ContentDigest, ExecError> {
-    json::digest(result).map_err(|error| ExecError::Invariant(error.to_string()))
+    json::digest(result).map_err(unwritable)
+}
+
+fn unwritable(error: json::JsonError) -> ExecError {
+    ExecError::Invariant(error.to_string())
 }

@@ -28,18 +28,30 @@ pub fn digest(value: &impl Serialize) -> Result<ContentDigest, JsonError> {
 
 /// The canonical form, in a text that need not grow if it is no longer than `expected`.
 fn written(value: &impl Serialize, expected: usize) -> Result<String, JsonError> {
-    let refused = |problem: String| JsonError {
-        place: root(),
-        problem,
-    };
     let mut bytes = Vec::with_capacity(expected);
+    append(&mut bytes, value)?;
+    String::from_utf8(bytes).map_err(|error| refused(error.to_string()))
+}
+
+/// Adds the canonical form of a value.
+pub(crate) fn append(bytes: &mut Vec<u8>, value: &impl Serialize) -> Result<(), JsonError> {
+    let start = bytes.len();
     let mut is_in_order = true;
     let formatter = Straight::new(&mut is_in_order);
-    let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, formatter));
-    if written.is_ok() && is_in_order {
-        return String::from_utf8(bytes).map_err(|error| refused(error.to_string()));
+    let written = value.serialize(&mut Serializer::with_formatter(&mut *bytes, formatter));
+    if written.is_err() || !is_in_order {
+        bytes.truncate(start);
+        let sorted = serde_json_canonicalizer::to_vec(value);
+        bytes.extend(sorted.map_err(|error| refused(error.to_string()))?);
     }
-    serde_json_canonicalizer::to_string(value).map_err(|error| refused(error.to_string()))
+    Ok(())
+}
+
+fn refused(problem: String) -> JsonError {
+    JsonError {
+        place: root(),
+        problem,
+    }
 }
 
 /// Bytes of the keys that are open at once, and objects within each other, that are watched. What

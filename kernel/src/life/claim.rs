@@ -7,14 +7,18 @@ use serde_json::{Map, Number, Value};
 
 use crate::action::{Reason, Refusal};
 use crate::connector::EffectClass;
+use crate::content_digest::ContentDigest;
 use crate::durable::{Claim, ClaimAnswer, Clearance, Fence, OnDoubt, StoreTime};
-use crate::json;
+use crate::json::{self, JsonError};
 use crate::key::{ConnectorName, EntityKey, ToolName};
 use crate::life::{EntityRecord, KeyRecord, Phase};
 use crate::packed::Packed;
 use crate::receipt::{AttemptMark, Ending, Proposal, Receipt, ReceiptOutcome};
 use crate::shared::Shared;
 use crate::slip::Slip;
+
+/// As long as most of what is said: a text that need not grow.
+const SAID_BYTES: usize = 256;
 
 /// How many differing paths a conflict names; enough to see what happened.
 const CONFLICT_PATHS_MAX: usize = 20;
@@ -336,6 +340,26 @@ impl<'a> Said<'a, Packed<Map<String, Value>>> {
     }
 }
 
+impl<A: Serialize> Said<'_, A> {
+    /// As [`json::digest`] has it. Every proposal is hashed, so what is known beforehand is not found
+    /// out again: which names there are, and their order.
+    pub(crate) fn digest(&self) -> Result<ContentDigest, JsonError> {
+        let mut text = Vec::with_capacity(SAID_BYTES);
+        text.extend_from_slice(b"{\"args\":");
+        json::append(&mut text, self.args)?;
+        text.extend_from_slice(b",\"connector\":");
+        json::append(&mut text, self.connector)?;
+        text.extend_from_slice(b",\"entity_key\":");
+        json::append(&mut text, self.entity_key)?;
+        text.extend_from_slice(b",\"tool\":");
+        json::append(&mut text, self.tool)?;
+        text.extend_from_slice(b",\"value\":");
+        json::append(&mut text, &self.value)?;
+        text.push(b'}');
+        Ok(ContentDigest::of(&text))
+    }
+}
+
 impl<'a, A> Said<'a, A> {
     /// As a proposal says it whose arguments are still at hand.
     pub(crate) fn with(args: &'a A, proposal: &'a Proposal) -> Self {
@@ -345,6 +369,35 @@ impl<'a, A> Said<'a, A> {
             entity_key: &proposal.entity_key,
             tool: &proposal.action.tool,
             value: proposal.value.as_ref(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_hashed_as_its_canonical_form() {
+        let (connector, tool) = (ConnectorName::parse("shop"), ToolName::parse("orders.hold"));
+        let (connector, tool) = (connector.expect("a name"), tool.expect("a name"));
+        for entity in ["order:1", "order:\"é\\/𝄞"] {
+            let entity_key = EntityKey::parse(entity).expect("an entity");
+            for value in [None, Some(json!(180.0)), Some(json!(-3)), Some(json!(1e21))] {
+                let value = value.as_ref().and_then(Value::as_number);
+                let args = json!({"b": [1.5, null, "\u{1}\n"], "a": {"z": true, "é": -0.5, "": 0}});
+                let said = Said {
+                    args: &args,
+                    connector: &connector,
+                    entity_key: &entity_key,
+                    tool: &tool,
+                    value,
+                };
+                let whole = json::digest(&said).expect("a digest");
+                assert_eq!(said.digest(), Ok(whole), "{said:?}");
+            }
         }
     }
 }
