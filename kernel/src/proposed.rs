@@ -293,7 +293,7 @@ impl Case {
         };
         let proposal = Shared::from(proposed.proposal(ruling));
         let said = life::Said::with(&*proposed.shown().args, &proposal);
-        let fingerprint = Fingerprint(said.digest().map_err(unwritable)?);
+        let fingerprint = Fingerprint(said.digest().map_err(|error| unwritable(&error))?);
         Ok(Self {
             proposed,
             proposal,
@@ -379,9 +379,9 @@ fn unknown(message: &str) -> InvokeOutcome {
 
 /// The digest of a result.
 pub(crate) fn digest_of(result: &impl serde::Serialize) -> Result<ContentDigest, ExecError> {
-    json::digest(result).map_err(unwritable)
+    json::digest(result).map_err(|error| unwritable(&error))
 }
 
-fn unwritable(error: json::JsonError) -> ExecError {
+fn unwritable(error: &json::JsonError) -> ExecError {
     ExecError::Invariant(error.to_string())
 }
