@@ -115,7 +115,8 @@ async fn a_schema_of_version_13_gets_the_functions_of_this_one() {
          CREATE FUNCTION operators.settle(text) RETURNS text LANGUAGE sql AS 'SELECT $1'; \
          DROP FUNCTION operators.identity(text); \
          CREATE OR REPLACE FUNCTION operators.arrive() RETURNS bigint LANGUAGE sql \
-           AS 'SELECT 1/0::bigint'",
+           AS 'SELECT 1/0::bigint'; \
+         GRANT EXECUTE ON FUNCTION operators.arrive() TO pg_monitor",
     )
     .await;
     record_version(&url, 13).await;
@@ -131,6 +132,9 @@ async fn a_schema_of_version_13_gets_the_functions_of_this_one() {
     assert_eq!(text(&url, versions).await, "13,14");
     let left = "SELECT concat(to_regproc('operators.claim'), to_regproc('operators.settle'))";
     assert_eq!(text(&url, left).await, "");
+    let granted =
+        "SELECT has_function_privilege('pg_monitor', 'operators.arrive()', 'EXECUTE')::text";
+    assert_eq!(text(&url, granted).await, "true");
     let open_to_all = "SELECT count(*)::text FROM pg_proc p \
         WHERE p.pronamespace = 'operators'::regnamespace \
           AND has_function_privilege('public', p.oid, 'EXECUTE')";
