@@ -31,11 +31,15 @@ max_value = 500
 /// Long enough that no heartbeat falls into a measurement of milliseconds.
 const LEASE: Duration = Duration::from_secs(60);
 
+/// Plans that run at once: one for each of the most callers.
+const RUNS: usize = 256;
+
 /// An executor on some store, and what it needs to propose.
 #[derive(Debug)]
 pub(crate) struct Ours {
     executor: DeterministicExecutor,
-    run: RunContext,
+    /// Every caller runs a plan of its own, as agents do.
+    runs: Box<[RunContext]>,
     connector: ConnectorName,
     tool: ToolName,
     pub(crate) effects: Arc<Effects>,
@@ -62,9 +66,10 @@ impl Ours {
             lease: LEASE,
             ..Settings::default()
         };
+        let tenant = TenantId::parse("acme")?;
         Ok(Self {
             executor: DeterministicExecutor::start(seams, settings).await?,
-            run: RunContext::new(&*clock, TenantId::parse("acme")?),
+            runs: (0..RUNS).map(|_| RunContext::new(&*clock, tenant.clone())).collect(),
             connector: ConnectorName::parse("shop")?,
             tool: ToolName::parse("orders.hold")?,
             effects,
@@ -103,8 +108,10 @@ impl Ours {
 
 impl Side for Ours {
     async fn propose(&self, effect: EffectName) -> Result<(), String> {
+        let caller = effect.caller;
         let action = self.action(effect)?;
-        let done = self.executor.run_action(&self.run, action).await;
+        let run = &self.runs[caller % RUNS];
+        let done = self.executor.run_action(run, action).await;
         match done {
             Ok(result) if result.ok => Ok(()),
             Ok(result) => Err(format!("not ok: {result:?}")),

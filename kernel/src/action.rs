@@ -10,6 +10,7 @@ use crate::json::{self, JsonError};
 use crate::key::{ConnectorName, EntityKey, IdempotencyKey, IdentifierError, ToolName};
 use crate::packed::Packed;
 use crate::shared::Shared;
+use crate::text::Text;
 use crate::trust::TrustDecision;
 
 /// The error of every action that trust refused; callers compare it, so it never changes.
@@ -181,7 +182,7 @@ impl Reason {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Original {
     /// The receipt of that application.
-    pub receipt_id: String,
+    pub receipt_id: Text,
     /// When its outcome was recorded.
     pub applied_at: Timestamp,
     /// What the connector answered then.
@@ -230,7 +231,7 @@ pub struct Refusal {
     /// The JSON pointers that differ, for a conflict.
     pub conflict: Vec<String>,
     /// The rule that set the limit, where one did.
-    pub rule: Option<Shared<str>>,
+    pub rule: Option<Text>,
 }
 
 impl Refusal {
@@ -271,9 +272,9 @@ pub struct ActionResult {
     pub reason: Option<Reason>,
     /// The trust rule that decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rule: Option<Shared<str>>,
+    pub rule: Option<Text>,
     /// The receipt this proposal left.
-    pub receipt_id: String,
+    pub receipt_id: Text,
     /// How many attempts this key has had, this one included; 0 if none was ever made.
     pub attempt: u32,
     /// For a duplicate: the application it collapsed into.
@@ -296,8 +297,8 @@ impl ActionResult {
     pub(crate) fn new(
         action: PlannedAction,
         weighed: TrustDecision,
-        rule: Option<Shared<str>>,
-        receipt_id: String,
+        rule: Option<Text>,
+        receipt_id: Text,
         attempt: u32,
         outcome: Outcome,
     ) -> Self {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::text::Text;
+
 /// Gives the time and fresh ids; with a fixed one, results and receipts are byte-identical.
 ///
 /// Calls are cheap, never block and never fail.
@@ -16,7 +18,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn monotonic(&self) -> Duration;
 
     /// An id nobody else has: the kind's prefix, then text that sorts by the time it was made.
-    fn id(&self, kind: IdKind) -> String;
+    fn id(&self, kind: IdKind) -> Text;
 }
 
 /// What an id is for; it decides the prefix.

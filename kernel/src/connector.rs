@@ -116,6 +116,11 @@ impl Tool {
     pub(crate) fn is_read(&self) -> bool {
         self.contract.effect == EffectClass::Read
     }
+
+    /// The arguments that are secret by what is promised about it, if there is a tool at all.
+    pub(crate) fn secret_args(tool: Option<&Self>) -> &[String] {
+        tool.map_or(&[], |tool| &tool.contract.secret_args)
+    }
 }
 
 /// Knows every tool that can be reached. What it does not know is refused.

@@ -13,6 +13,7 @@ use crate::life::{Acknowledgement, Answer, NoteError};
 use crate::log::Pruning;
 use crate::receipt::{AttemptMark, Proposal, Receipt, ReceiptAction, ReceiptKind};
 use crate::shared::Shared;
+use crate::text::Text;
 use crate::trust::TrustDecision;
 
 /// The connector that stands in the receipts of what is no tool's: the executor itself.
@@ -45,7 +46,7 @@ pub struct Directive {
     /// Why, in words.
     pub note: Option<String>,
     /// The id of the receipt it leaves.
-    pub receipt_id: String,
+    pub receipt_id: Text,
     /// The caller's clock, for the receipt.
     pub at: Timestamp,
 }
@@ -82,7 +83,7 @@ pub struct Halt {
     /// Why, in words.
     pub note: Option<String>,
     /// The receipt of the pause.
-    pub receipt_id: String,
+    pub receipt_id: Text,
 }
 
 impl Directive {
@@ -168,7 +169,7 @@ impl Directive {
 
 impl Proposal {
     /// The receipt of an order that is about this proposal, or that stands where one would.
-    fn directed(&self, kind: ReceiptKind, receipt_id: String, at: Timestamp) -> Receipt {
+    fn directed(&self, kind: ReceiptKind, receipt_id: Text, at: Timestamp) -> Receipt {
         let mut receipt = self.forgotten(receipt_id, &AttemptMark::none(), at);
         receipt.kind = kind;
         receipt.original_receipt_id = receipt

@@ -20,6 +20,7 @@ use crate::life::{KeyRecord, Phase};
 use crate::receipt::{AttemptMark, Proposal, Receipt};
 use crate::redact::RedactionKey;
 use crate::shared::Shared;
+use crate::text::Text;
 use crate::trust::{Limit, OnAlert};
 use crate::work::{Performance, Performed};
 
@@ -178,7 +179,7 @@ pub struct Settlement {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettleAnswer {
     /// The receipt that tells of it.
-    pub receipt_id: String,
+    pub receipt_id: Text,
     /// Where the key is now.
     pub phase: Phase,
     /// The error as the receipt tells it.
@@ -221,7 +222,7 @@ pub struct Resolution {
     /// Why, in words.
     pub note: Option<String>,
     /// The id of the receipt it leaves.
-    pub receipt_id: String,
+    pub receipt_id: Text,
     /// Of the result, when there is one.
     pub result_digest: Option<ContentDigest>,
     /// The caller's clock, for the receipt.
@@ -249,7 +250,7 @@ pub struct Forget {
     /// Why, in words.
     pub note: Option<String>,
     /// The id of the receipt it leaves.
-    pub receipt_id: String,
+    pub receipt_id: Text,
     /// The caller's clock, for the receipt.
     pub at: Timestamp,
 }

@@ -47,13 +47,13 @@ impl EventEnvelope {
         correlation_id: Option<String>,
     ) -> Self {
         Self {
-            event_id: clock.id(IdKind::Event),
+            event_id: clock.id(IdKind::Event).into(),
             reseller_id: None,
             tenant_id,
             workspace_id: None,
             source: source.into(),
             event_type: event_type.into(),
-            correlation_id: correlation_id.unwrap_or_else(|| clock.id(IdKind::Correlation)),
+            correlation_id: correlation_id.unwrap_or_else(|| clock.id(IdKind::Correlation).into()),
             payload,
             agent_id: None,
             session_id: None,

@@ -21,6 +21,7 @@ use crate::keyless::Keyless;
 use crate::lease::Lease;
 use crate::namespace;
 use crate::proposed::Proposed;
+use crate::redact::Redaction;
 use crate::setup::{OnFailure, Progress, RunContext, Seams, Settings};
 use crate::single_flight::{Flights, Overloaded};
 
@@ -47,14 +48,12 @@ impl DeterministicExecutor {
             settings.lease,
         );
         let lease = in_time(&*seams.durable, settings.store_patience, opening).await?;
-        let flights = Arc::new(Flights::new(settings.waiters_max));
         let kernel = Arc::new(Kernel {
+            flights: Flights::new(settings.waiters_max),
             seams,
             settings,
-            flights,
-            lease,
+            lease: Arc::new(lease),
             redaction_keys: DashMap::default(),
-            at_work: Arc::new(()),
         });
         keep_alive(&kernel);
         Ok(Self { kernel })
@@ -143,34 +142,27 @@ impl DeterministicExecutor {
         let is_read = tool.as_ref().is_some_and(Tool::is_read);
         // Arrival order is the order of these two calls: nothing is awaited before them.
         let following = is_read.then(|| kernel.flights.follow(&lane)).transpose();
-        let arrival = (!is_read).then(|| kernel.flights.arrive(lane)).transpose();
-        let key = kernel.redaction_key(&context.tenant).await?;
-        let proposed = Proposed::new(&kernel.seams, context, action, tool, &key);
-        let kernel = Arc::clone(kernel);
-        let at_work = Arc::clone(&kernel.at_work);
+        let arrival = (!is_read)
+            .then(|| Flights::arrive(kernel, lane))
+            .transpose();
+        let marked = Tool::secret_args(tool.as_ref());
+        let key = kernel.redaction_key(&context.tenant);
+        let redaction = Redaction::of(&action.args, marked, key).await?;
+        let proposed = Proposed::new(&kernel.seams, context, action, tool, redaction);
         match (following, arrival) {
             (Err(full), _) | (_, Err(full)) => {
-                let refused = Box::new(Keyless::new(kernel, proposed));
-                owned(at_work, move |reply| {
-                    dispose(Step::Refuse(refused, full), reply)
-                })
-                .await
+                let refused = Box::new(Keyless::new(Arc::clone(kernel), proposed));
+                owned(move |reply| dispose(Step::Refuse(refused, full), reply)).await
             }
             (Ok(Some(following)), Ok(_)) => {
                 following.pass().await;
-                let read = Keyless::new(kernel, proposed);
-                owned(at_work, move |reply| {
-                    dispose(Step::Read(Box::new(read)), reply)
-                })
-                .await
+                let read = Box::new(Keyless::new(Arc::clone(kernel), proposed));
+                owned(move |reply| dispose(Step::Read(read), reply)).await
             }
             (Ok(None), Ok(Some(arrival))) => {
                 let place = arrival.turn().await;
-                let turn = Turn::new(kernel, proposed, place);
-                owned(at_work, move |reply| {
-                    dispose(Step::Act(Box::new(turn)), reply)
-                })
-                .await
+                let turn = Box::new(Turn::new(proposed, place));
+                owned(move |reply| dispose(Step::Act(turn), reply)).await
             }
             (Ok(None), Ok(None)) => Err(ExecError::Invariant("neither read nor act".to_owned())),
         }
@@ -185,7 +177,9 @@ impl DeterministicExecutor {
     /// still in flight then becomes a doubt; its own late answer still settles it.
     pub async fn stop(self) -> Result<(), ExecError> {
         let rest = async {
-            while self.entities_in_flight() > 0 || self.kernel.is_at_work() {
+            // Whoever owns an action holds the kernel, and may do so for longer than its place in the
+            // queue: a claim whose answer never came is asked for until it is known.
+            while Arc::strong_count(&self.kernel) > 1 {
                 tokio::time::sleep(STOP_PAUSE).await;
             }
         };
@@ -256,7 +250,7 @@ async fn dispose(step: Step, mut reply: Reply) {
 
 /// Runs the work so that a caller who gives up cannot part claim and settle: as far as it comes
 /// without waiting right here, where nobody can give up, and the rest in a task of its own.
-async fn owned<W, F>(at_work: Arc<()>, work: W) -> Result<ActionResult, ExecError>
+async fn owned<W, F>(work: W) -> Result<ActionResult, ExecError>
 where
     W: FnOnce(Reply) -> F,
     F: Future<Output = ()> + Send + 'static,
@@ -265,11 +259,7 @@ where
     let span = tracing::Span::current();
     let work = work(Reply::new(sender));
     // Boxed: the runtime moves a task's future several times before it runs.
-    let mut work = Box::pin(AssertUnwindSafe(async move {
-        work.await;
-        drop(at_work);
-    }))
-    .catch_unwind();
+    let mut work = Box::pin(AssertUnwindSafe(work)).catch_unwind();
     let begun = poll_fn(|context| Poll::Ready(work.poll_unpin(context))).await;
     if begun.is_pending() {
         #[expect(
@@ -294,10 +284,11 @@ fn keep_alive(kernel: &Arc<Kernel>) {
     let beats = async move {
         loop {
             tokio::time::sleep(interval).await;
-            let Some(kernel) = kernel.upgrade() else {
+            // Not the kernel itself: whoever holds that is at work.
+            let Some(lease) = kernel.upgrade().map(|kernel| Arc::clone(&kernel.lease)) else {
                 return;
             };
-            if let Err(error) = kernel.lease.beat().await {
+            if let Err(error) = lease.beat().await {
                 tracing::warn!(%error, "heartbeat failed; no call is sent once the lease is over");
             }
         }

@@ -45,27 +45,21 @@ const RECONCILE_PAUSE: Duration = Duration::from_millis(500);
 /// Gate 1 passed: this process's turn on the entity. The store's half comes with the claim.
 #[derive(Debug)]
 pub struct Turn {
-    kernel: Arc<Kernel>,
     proposed: Box<Proposed>,
-    place: Place,
+    place: Place<Kernel>,
 }
 
 impl Turn {
-    pub(crate) fn new(kernel: Arc<Kernel>, proposed: Box<Proposed>, place: Place) -> Self {
-        Self {
-            kernel,
-            proposed,
-            place,
-        }
+    pub(crate) fn new(proposed: Box<Proposed>, place: Place<Kernel>) -> Self {
+        Self { proposed, place }
     }
 
     /// Gate 4, asked early: what registry, schema and trust say. Pure; nothing is written yet.
     pub fn weigh(self) -> Result<Box<Weighed>, ExecError> {
-        let case = Case::new(self.proposed, &*self.kernel.seams.policy)?;
+        let case = Case::new(self.proposed, &*self.place.owner().seams.policy)?;
         // Boxed, as what follows it: an action's future holds the value of the gate it is at.
         Ok(Box::new(Weighed {
-            kernel: self.kernel,
-            place: Some(self.place),
+            place: self.place,
             case,
         }))
     }
@@ -74,9 +68,8 @@ impl Turn {
 /// Weighed, not yet known to be new.
 #[derive(Debug)]
 pub struct Weighed {
-    kernel: Arc<Kernel>,
-    /// `None` once the wait for a lost claim has let others go ahead.
-    place: Option<Place>,
+    /// Given up once the wait for a lost claim lets others go ahead.
+    place: Place<Kernel>,
     case: Case,
 }
 
@@ -94,7 +87,7 @@ impl Weighed {
     /// refusal, or a durable intent with the turn between processes.
     pub async fn claim(mut self: Box<Self>, reply: &mut Reply) -> Result<Claiming, ExecError> {
         // What is rare is boxed below: an action's future is as large as its largest step.
-        let (kernel, place, case) = (&self.kernel, &mut self.place, &mut self.case);
+        let ((kernel, seat), case) = (self.place.parts(), &mut self.case);
         let (session, now) = (kernel.lease.session(), kernel.seams.clock.now());
         let mut claim = case.claim(session, OnDoubt::Probe, now);
         let mut asked = 0;
@@ -103,7 +96,7 @@ impl Weighed {
             let told = |error| {
                 reply.answer(Err(ExecError::Store(error)));
                 // Others of this process need not wait for this: the store keeps the order.
-                drop(place.take());
+                seat.give_up(&kernel.flights);
             };
             let answer = match kernel.claim(&mut claim, told).await {
                 Ok(ClaimAnswer::Claimed(_) | ClaimAnswer::Wait(_) | ClaimAnswer::Probe(_))
@@ -118,7 +111,7 @@ impl Weighed {
                 }
                 Err(error) => {
                     reply.answer(Err(error));
-                    drop(place.take());
+                    seat.give_up(&kernel.flights);
                     Box::pin(kernel.give_place_back(&claim)).await;
                     return Err(ExecError::Abandoned);
                 }
@@ -168,22 +161,19 @@ impl Weighed {
     /// was told that nothing was sent. The claim is asked for until the store says, and freed if it
     /// was granted, so that no intent is left that nobody will ever settle.
     async fn reconcile(
-        self: Box<Self>,
+        mut self: Box<Self>,
         mut claim: Claim,
         reply: &mut Reply,
     ) -> Result<Claiming, ExecError> {
-        let Self {
-            kernel,
-            place,
-            mut case,
-        } = *self;
+        let Self { place, case } = &mut *self;
+        let (kernel, seat) = place.parts();
         // Others of this process need not wait for this: the store keeps the order.
-        drop(place);
+        seat.give_up(&kernel.flights);
         case.proposal
             .receipt_id
             .clone_from(&claim.proposal.receipt_id);
         claim.asked_before = true;
-        let durable = Arc::clone(&kernel.seams.durable);
+        let durable = &kernel.seams.durable;
         let tenant = claim.proposal.tenant_id.clone();
         loop {
             tokio::time::sleep(RECONCILE_PAUSE).await;
@@ -195,13 +185,8 @@ impl Weighed {
                 Ok(Some(ClaimAnswer::Claimed(mark))) => {
                     case.name_approver(&mark);
                     let session = claim.session;
-                    let weighed = Box::new(Self {
-                        kernel,
-                        place: None,
-                        case,
-                    });
                     let claimed = Box::new(Claimed {
-                        weighed,
+                        weighed: self,
                         session,
                         mark,
                         since: Duration::ZERO,
@@ -296,7 +281,8 @@ pub struct Claimed {
 impl Claimed {
     /// Gate 5: sends the call, unless lease or deadline ran out since the claim.
     pub async fn invoke(self: Box<Self>) -> Answered {
-        let Weighed { kernel, case, .. } = &*self.weighed;
+        let Weighed { place, case } = &*self.weighed;
+        let kernel = place.owner();
         let proposed = &case.proposed;
         let ended = match &proposed.tool {
             None => nothing_sent("the tool is gone").into(),
@@ -374,11 +360,8 @@ impl Answered {
             mark,
             ..
         } = *claimed;
-        let Weighed {
-            kernel,
-            place,
-            case,
-        } = *weighed;
+        let Weighed { place, case } = *weighed;
+        let kernel = place.owner();
         let Case {
             proposed, proposal, ..
         } = case;

@@ -31,20 +31,19 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Kernel {
     pub(crate) seams: Seams,
     pub(crate) settings: Settings,
-    pub(crate) flights: Arc<Flights>,
-    pub(crate) lease: Lease,
+    pub(crate) flights: Flights,
+    pub(crate) lease: Arc<Lease>,
     // One lookup per tenant, then from memory: the key never changes.
     pub(crate) redaction_keys: DashMap<TenantId, RedactionKey, DefaultHashBuilder>,
-    /// Held by every task that owns an action. One may outlive its place in the queue: a claim whose
-    /// answer never came is asked for until it is known.
-    pub(crate) at_work: Arc<()>,
+}
+
+impl AsRef<Flights> for Kernel {
+    fn as_ref(&self) -> &Flights {
+        &self.flights
+    }
 }
 
 impl Kernel {
-    pub(crate) fn is_at_work(&self) -> bool {
-        Arc::strong_count(&self.at_work) > 1
-    }
-
     pub(crate) async fn redaction_key(&self, tenant: &TenantId) -> Result<RedactionKey, ExecError> {
         if let Some(key) = self.redaction_keys.get(tenant).map(|key| key.clone()) {
             return Ok(key);

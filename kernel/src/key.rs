@@ -3,11 +3,12 @@
 //! Owns the newtypes and their checks. It must not know what an identifier is used for.
 
 use std::fmt;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
 use unicode_normalization::is_nfc;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
+
+use crate::text::Text;
 
 /// The longest key or tenant id, in bytes. Postgres refuses index entries over 2,704 bytes and
 /// `DynamoDB` key parts over 2,048: 512 leaves room for two of them and a prefix.
@@ -136,7 +137,7 @@ macro_rules! identifier {
         /// Cheap to clone: one action hands its identifiers to many records.
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
         #[serde(try_from = "String")]
-        pub struct $name(Arc<str>);
+        pub struct $name(Text);
 
         impl $name {
             /// Checks `text` and takes it as it is; nothing is trimmed or folded.
@@ -168,7 +169,7 @@ macro_rules! identifier {
 
         impl From<$name> for String {
             fn from(value: $name) -> Self {
-                value.0.as_ref().to_owned()
+                value.0.into()
             }
         }
 

@@ -3,8 +3,8 @@
 //! Owns the question "may a call still be sent?". The answer counts from the last heartbeat that
 //! the store confirmed, on a clock that only moves forward; no two machines' clocks are compared.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Clock;
@@ -24,17 +24,69 @@ pub(crate) struct Lease {
     clock: Arc<dyn Clock>,
     node: String,
     span: Duration,
-    // A std lock: held for a copy of two words, never over an await.
-    current: Mutex<Current>,
+    current: Current,
     // An async lock: one renewal at a time, held over the store call on purpose.
     renewal: tokio::sync::Mutex<()>,
     is_closed: AtomicBool,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// The session there is now, and until when it is known to be good.
+///
+/// Every action reads it, on every thread, and hardly anybody writes it: who reads takes no lock.
+#[derive(Debug)]
 struct Current {
-    session: SessionId,
-    good_until: Duration,
+    session: AtomicU64,
+    /// Nanoseconds on the clock that only moves forward.
+    good_until: AtomicU64,
+    // A std lock: one writes at a time. Held for two words, never over an await.
+    writing: Mutex<()>,
+}
+
+impl Current {
+    fn new(session: SessionId, good_until: Duration) -> Self {
+        Self {
+            session: AtomicU64::new(session.0),
+            good_until: AtomicU64::new(nanos(good_until)),
+            writing: Mutex::new(()),
+        }
+    }
+
+    fn session(&self) -> SessionId {
+        SessionId(self.session.load(Ordering::SeqCst))
+    }
+
+    /// Until when `session` is good, at the least; `None` if it is not the one there now.
+    fn good_until(&self, session: SessionId) -> Option<Duration> {
+        // INVARIANT (own-lease): no session is held good by the time of one after it. The time is
+        // read before the session and written after it, and no session comes back. The time of the
+        // one before may be read for a new one; it is over sooner.
+        let good_until = Duration::from_nanos(self.good_until.load(Ordering::SeqCst));
+        (self.session() == session).then_some(good_until)
+    }
+
+    fn extend(&self, session: SessionId, good_until: Duration) {
+        let _one_at_a_time = self.write();
+        if self.session() == session {
+            self.good_until
+                .fetch_max(nanos(good_until), Ordering::SeqCst);
+        }
+    }
+
+    fn replace(&self, session: SessionId, good_until: Duration) {
+        let _one_at_a_time = self.write();
+        self.session.store(session.0, Ordering::SeqCst);
+        self.good_until.store(nanos(good_until), Ordering::SeqCst);
+    }
+
+    fn write(&self) -> MutexGuard<'_, ()> {
+        // It guards no value that a panic could have left half-written.
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Enough for five centuries.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Lease {
@@ -47,16 +99,12 @@ impl Lease {
     ) -> Result<Self, StoreError> {
         let asked = clock.monotonic();
         let session = durable.open_session(&node, span).await?;
-        let current = Current {
-            session,
-            good_until: asked.saturating_add(span),
-        };
         Ok(Self {
             durable,
             clock,
             node,
             span,
-            current: Mutex::new(current),
+            current: Current::new(session, asked.saturating_add(span)),
             renewal: tokio::sync::Mutex::new(()),
             is_closed: AtomicBool::new(false),
         })
@@ -64,7 +112,7 @@ impl Lease {
 
     /// The session to claim with.
     pub(crate) fn session(&self) -> SessionId {
-        self.current().session
+        self.current.session()
     }
 
     /// How long to sleep between heartbeats.
@@ -119,10 +167,8 @@ impl Lease {
         }
         let asked = self.clock.monotonic();
         let session = self.durable.open_session(&self.node, self.span).await?;
-        *self.lock() = Current {
-            session,
-            good_until: asked.saturating_add(self.span),
-        };
+        self.current
+            .replace(session, asked.saturating_add(self.span));
         Ok(session)
     }
 
@@ -133,26 +179,60 @@ impl Lease {
     }
 
     fn is_good(&self, session: SessionId) -> bool {
-        let current = self.current();
         let margin = self.span / SEND_MARGIN_DIVISOR;
-        current.session == session
-            && self.clock.monotonic().saturating_add(margin) < current.good_until
+        let good_until = self.current.good_until(session);
+        good_until.is_some_and(|until| self.clock.monotonic().saturating_add(margin) < until)
     }
 
     /// The lease runs from when the heartbeat was sent, not from when its answer came.
     fn confirm(&self, session: SessionId, asked: Duration) {
-        let mut current = self.lock();
-        if current.session == session {
-            current.good_until = current.good_until.max(asked.saturating_add(self.span));
-        }
+        self.current
+            .extend(session, asked.saturating_add(self.span));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn time_of(session: u64) -> Duration {
+        Duration::from_micros(session)
     }
 
-    fn current(&self) -> Current {
-        *self.lock()
+    #[test]
+    fn no_session_is_held_good_by_the_time_of_one_after_it() {
+        const SESSIONS: u64 = 300_000;
+        let current = Current::new(SessionId(1), time_of(1));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for session in 2..=SESSIONS {
+                    current.replace(SessionId(session), time_of(session));
+                }
+            });
+            loop {
+                let session = current.session();
+                if let Some(good_until) = current.good_until(session) {
+                    assert!(good_until <= time_of(session.0), "of session {session}");
+                }
+                if session.0 == SESSIONS {
+                    break;
+                }
+            }
+        });
+        assert_eq!(current.good_until(SessionId(1)), None);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Current> {
-        // Two plain words: a panic while they were held cannot have left them half-written.
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    #[test]
+    fn a_heartbeat_extends_only_the_session_it_was_sent_for_and_never_shortens() {
+        let current = Current::new(SessionId(1), time_of(10));
+        current.extend(SessionId(1), time_of(5));
+        assert_eq!(current.good_until(SessionId(1)), Some(time_of(10)));
+        current.replace(SessionId(2), time_of(20));
+        current.extend(SessionId(1), time_of(90));
+        assert_eq!(current.good_until(SessionId(2)), Some(time_of(20)));
+        current.extend(SessionId(2), time_of(30));
+        assert_eq!(current.good_until(SessionId(2)), Some(time_of(30)));
     }
 }

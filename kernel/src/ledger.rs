@@ -11,6 +11,7 @@ use crate::key::{EntityKey, IdempotencyKey, OperatorName, TenantId, ToolName};
 use crate::life::{EntityRecord, KeyRecord, NoteKind, NoteName};
 use crate::log::Log;
 use crate::receipt::{Receipt, ReceiptOutcome};
+use crate::text::Text;
 
 /// The most receipts one page holds; a reader asks again from its cursor.
 pub const PAGE_MAX: usize = 1_000;
@@ -37,7 +38,7 @@ pub enum Cursor {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReceiptFilter {
     /// This very receipt.
-    pub receipt_id: Option<String>,
+    pub receipt_id: Option<Text>,
     /// Proposed by this operator.
     pub operator: Option<OperatorName>,
     /// With this decision.

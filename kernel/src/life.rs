@@ -42,6 +42,7 @@ use crate::key::{IdempotencyKey, TenantId};
 use crate::packed::Packed;
 use crate::receipt::{AttemptMark, Proposal};
 use crate::shared::Shared;
+use crate::text::Text;
 
 pub use alerts::{Acknowledgement, Alert, may_raise, raised};
 pub use approvals::{ASKED_FOR, Answer, Approval};
@@ -238,7 +239,7 @@ impl KeyRecord {
     fn set_applied(
         &mut self,
         attempt: u32,
-        receipt_id: String,
+        receipt_id: Text,
         at: Timestamp,
         effect: &crate::connector::Effect,
     ) {

@@ -21,9 +21,10 @@ use crate::json;
 use crate::life::{self, NoteName};
 use crate::packed::Packed;
 use crate::receipt::{AttemptMark, Proposal, ReceiptAction};
-use crate::redact::{Redaction, RedactionKey};
+use crate::redact::Redaction;
 use crate::setup::{RunContext, Seams};
 use crate::shared::Shared;
+use crate::text::Text;
 use crate::trust::{Limit, OnAlert, Ruling, TrustDecision, TrustPolicy, TrustQuestion};
 use crate::within::within;
 use crate::work::{Rows, Statement, Work};
@@ -37,7 +38,7 @@ pub(crate) struct Proposed {
     veiled: Option<PlannedAction>,
     pub(crate) tool: Option<Tool>,
     pub(crate) redaction: Redaction,
-    pub(crate) receipt_id: String,
+    pub(crate) receipt_id: Text,
     /// Whether the store can bring about what only a store can.
     store_performs: bool,
     at: Timestamp,
@@ -49,14 +50,10 @@ impl Proposed {
         run: RunContext,
         action: PlannedAction,
         tool: Option<Tool>,
-        key: &RedactionKey,
+        redaction: Redaction,
     ) -> Box<Self> {
-        let marked = tool
-            .as_ref()
-            .map_or(&[][..], |tool| &tool.contract.secret_args);
-        let redaction = Redaction::of(&action.args, marked, key);
-        let veiled = (!redaction.is_plain()).then(|| PlannedAction {
-            args: redaction.shown().clone(),
+        let veiled = redaction.shown().map(|shown| PlannedAction {
+            args: shown.clone(),
             ..action.clone()
         });
         let receipt_id = seams.clock.id(IdKind::Receipt);

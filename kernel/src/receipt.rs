@@ -13,6 +13,7 @@ use crate::durable::{Fence, SessionId};
 use crate::key::{ConnectorName, EntityKey, IdempotencyKey, OperatorName, TenantId, ToolName};
 use crate::packed::Packed;
 use crate::shared::Shared;
+use crate::text::Text;
 use crate::trust::{PolicyRef, TrustDecision};
 
 /// What a receipt is about.
@@ -88,7 +89,7 @@ pub struct ReceiptAction {
 #[serde(deny_unknown_fields)]
 pub struct Proposal {
     /// The id of the receipt this proposal will leave.
-    pub receipt_id: String,
+    pub receipt_id: Text,
     /// Whose it is.
     pub tenant_id: TenantId,
     /// The reseller behind the tenant.
@@ -96,13 +97,13 @@ pub struct Proposal {
     /// Who proposed.
     pub operator: Option<OperatorName>,
     /// The run it was part of.
-    pub run_id: Shared<str>,
+    pub run_id: Text,
     /// The plan it stood in.
-    pub plan_id: Shared<str>,
+    pub plan_id: Text,
     /// The event behind the plan.
     pub event_id: Option<String>,
     /// The thread through sense, reason and act.
-    pub correlation_id: Shared<str>,
+    pub correlation_id: Text,
     /// The action.
     pub action: Shared<ReceiptAction>,
     /// Its magnitude.
@@ -120,7 +121,7 @@ pub struct Proposal {
     /// What trust said.
     pub decision: TrustDecision,
     /// The rule that said so.
-    pub rule: Option<Shared<str>>,
+    pub rule: Option<Text>,
     /// The policy that rule stands in.
     pub policy: Option<Shared<PolicyRef>>,
     /// What the rule saw.
@@ -204,7 +205,7 @@ pub struct Receipt {
     /// How many attempts the key has had, this one included.
     pub attempt: u32,
     /// The thread through sense, reason and act.
-    pub correlation_id: Shared<str>,
+    pub correlation_id: Text,
     /// What became of it; null for what is no proposal.
     pub decision: Option<Disposition>,
     /// The vendor's id for the effect.
@@ -232,11 +233,11 @@ pub struct Receipt {
     /// Who proposed.
     pub operator: Option<OperatorName>,
     /// The receipt this one collapsed into or corrects.
-    pub original_receipt_id: Option<String>,
+    pub original_receipt_id: Option<Text>,
     /// How it ended; null for what is no proposal.
     pub outcome: Option<ReceiptOutcome>,
     /// The plan.
-    pub plan_id: Shared<str>,
+    pub plan_id: Text,
     /// The policy that rule stands in.
     pub policy: Option<Shared<PolicyRef>>,
     /// When it was proposed.
@@ -244,7 +245,7 @@ pub struct Receipt {
     /// Why not ok, for programs.
     pub reason: Option<Reason>,
     /// Its id.
-    pub receipt_id: String,
+    pub receipt_id: Text,
     /// The reseller behind the tenant.
     pub reseller_id: Option<String>,
     /// `sha256:…` of what the connector answered.
@@ -252,9 +253,9 @@ pub struct Receipt {
     /// The action's revision.
     pub revision: Option<u64>,
     /// The trust rule that decided.
-    pub rule: Option<Shared<str>>,
+    pub rule: Option<Text>,
     /// The run.
-    pub run_id: Shared<str>,
+    pub run_id: Text,
     /// The session that acted.
     pub session: Option<SessionId>,
     /// When its end was recorded.
@@ -305,7 +306,7 @@ impl Proposal {
                 receipt.decision = Some(Disposition::Dedup);
                 receipt.ok = true;
                 receipt.outcome = Some(ReceiptOutcome::Deduplicated);
-                receipt.original_receipt_id = Some((*original_receipt_id).to_owned());
+                receipt.original_receipt_id = Some(Text::from(*original_receipt_id));
                 receipt.without_ruling();
             }
         }
@@ -315,7 +316,7 @@ impl Proposal {
     /// A receipt that says later what became known about this proposal, citing its own.
     pub fn correction(
         &self,
-        receipt_id: String,
+        receipt_id: Text,
         mark: &AttemptMark,
         ending: &Ending<'_>,
         at: Timestamp,
@@ -327,7 +328,7 @@ impl Proposal {
     }
 
     /// The receipt of opening this key's next generation.
-    pub fn forgotten(&self, receipt_id: String, mark: &AttemptMark, at: Timestamp) -> Receipt {
+    pub fn forgotten(&self, receipt_id: Text, mark: &AttemptMark, at: Timestamp) -> Receipt {
         let mut receipt = self.blank(mark, at);
         receipt.kind = ReceiptKind::Forget;
         receipt.original_receipt_id = Some(std::mem::replace(&mut receipt.receipt_id, receipt_id));

@@ -51,12 +51,11 @@ impl fmt::Debug for RedactionKey {
 }
 
 /// One action's arguments as they may be shown, and what must be taken out of every answer.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Redaction {
-    shown: Shared<Map<String, Value>>,
+    /// `None` if they are shown as they are.
+    shown: Option<Shared<Map<String, Value>>>,
     hidden: Vec<(String, String)>,
-    /// They are shown as they are.
-    is_plain: bool,
 }
 
 impl fmt::Debug for Redaction {
@@ -68,43 +67,47 @@ impl fmt::Debug for Redaction {
 }
 
 impl Redaction {
-    /// Finds the secrets of `args`: the marked ones, and those whose names give them away.
-    pub(crate) fn of(
-        args: &Shared<Map<String, Value>>,
+    /// Finds the secrets of `args`: the marked ones, and those whose names give them away. Mostly
+    /// there are none, and then the key is not asked for.
+    pub(crate) async fn of<E>(
+        args: &Map<String, Value>,
         marked: &[String],
-        key: &RedactionKey,
-    ) -> Self {
-        if !holds_secret(args, "", marked) {
-            return Self {
-                shown: args.clone(),
-                hidden: Vec::new(),
-                is_plain: true,
-            };
+        key: impl Future<Output = Result<RedactionKey, E>>,
+    ) -> Result<Self, E> {
+        if holds_secret(args, "", marked) {
+            Ok(Self::with(args, marked, &key.await?))
+        } else {
+            Ok(Self::default())
         }
+    }
+
+    fn with(args: &Map<String, Value>, marked: &[String], key: &RedactionKey) -> Self {
         let mut hidden = Vec::new();
         let shown = redact_object(args, "", marked, key, &mut hidden);
         // Longest first, so that no secret is left in halves by a shorter one inside it.
         hidden.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.cmp(b)));
         hidden.dedup();
         let mut redaction = Self {
-            shown: shown.into(),
+            shown: None,
             hidden,
-            is_plain: false,
         };
-        redaction.hide_repetitions(args);
+        redaction.shown = Some(redaction.without_repetitions(shown, args).into());
         redaction
     }
 
     /// Takes the secrets out of the other arguments too: a token that is repeated in a note is no
     /// less secret there.
-    fn hide_repetitions(&mut self, args: &Map<String, Value>) {
-        let mut shown = std::mem::take(&mut self.shown);
-        for (name, value) in shown.iter_mut() {
+    fn without_repetitions(
+        &self,
+        mut shown: Map<String, Value>,
+        args: &Map<String, Value>,
+    ) -> Map<String, Value> {
+        for (name, value) in &mut shown {
             if let Some(said) = args.get(name) {
                 self.scrub_what_is_plain(value, said);
             }
         }
-        self.shown = shown;
+        shown
     }
 
     /// Scrubs what is shown as it was said, and leaves hashes as they are.
@@ -127,14 +130,9 @@ impl Redaction {
         }
     }
 
-    /// Whether the arguments may be shown as they are.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.is_plain
-    }
-
-    /// The arguments as they may be shown.
-    pub(crate) fn shown(&self) -> &Shared<Map<String, Value>> {
-        &self.shown
+    /// The arguments as they may be shown, if that is not as they are.
+    pub(crate) fn shown(&self) -> Option<&Shared<Map<String, Value>>> {
+        self.shown.as_ref()
     }
 
     /// Takes every secret out of a sentence.
@@ -262,8 +260,33 @@ mod tests {
 
     fn redaction(args: &Value, marked: &[&str]) -> Redaction {
         let marked: Vec<String> = marked.iter().map(|m| (*m).to_owned()).collect();
-        let args = args.as_object().expect("object").clone().into();
-        Redaction::of(&args, &marked, &RedactionKey::new([7; 32]))
+        let args = args.as_object().expect("object");
+        Redaction::with(args, &marked, &RedactionKey::new([7; 32]))
+    }
+
+    fn shown(redaction: &Redaction) -> Value {
+        let shown = redaction.shown().expect("something is hidden");
+        Value::Object((**shown).clone())
+    }
+
+    #[tokio::test]
+    async fn the_key_is_asked_for_only_if_there_is_something_to_hide() {
+        let asked = async || Err::<RedactionKey, _>("asked");
+        let plain = serde_json::json!({"order": "SO-1", "deep": [{"max_tokens": 3}]});
+        let plain = plain.as_object().expect("object");
+        let found = Redaction::of(plain, &[], asked()).await;
+        assert!(found.expect("not asked").shown().is_none());
+        let marked = ["order".to_owned()];
+        assert_eq!(
+            Redaction::of(plain, &marked, asked()).await.err(),
+            Some("asked")
+        );
+        let secret = serde_json::json!({"deep": [{"token": "t"}]});
+        let secret = secret.as_object().expect("object");
+        assert_eq!(
+            Redaction::of(secret, &[], asked()).await.err(),
+            Some("asked")
+        );
     }
 
     #[test]
@@ -293,11 +316,11 @@ mod tests {
         ] {
             assert!(!is_secret_name(name), "{name}");
         }
-        let shown = redaction(
+        let hidden = redaction(
             &serde_json::json!({"a": [{"b": {"password": "hunter22"}}]}),
             &[],
         );
-        let text = serde_json::to_string(shown.shown()).expect("json");
+        let text = shown(&hidden).to_string();
         assert!(
             !text.contains("hunter22") && text.contains("hmac-sha256:"),
             "{text}"
@@ -329,7 +352,8 @@ mod tests {
             }),
             &[],
         );
-        let hash = secrets.shown().get("password").and_then(Value::as_str);
+        let shown = shown(&secrets);
+        let hash = shown.get("password").and_then(Value::as_str);
         let hash = hash.expect("a hash").to_owned();
         assert!(hash.starts_with("hmac-sha256:"), "a hash stays as it is");
         let expected = serde_json::json!({
@@ -337,7 +361,7 @@ mod tests {
             "note": format!("log in with {hash}"),
             "deep": [{"again": hash, "count": 3}],
         });
-        assert_eq!(Value::Object((**secrets.shown()).clone()), expected);
+        assert_eq!(shown, expected);
     }
 
     #[test]

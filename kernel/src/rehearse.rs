@@ -16,8 +16,10 @@ use crate::key::{EntityKey, TenantId};
 use crate::life::{self, ClaimStep, EntityRecord, KeyRecord, NoteName, Through, Turn};
 use crate::namespace;
 use crate::proposed::{Case, Proposed};
+use crate::redact::Redaction;
 use crate::setup::{RunContext, Seams};
 use crate::shared::Shared;
+use crate::text::Text;
 use crate::trust::TrustDecision;
 
 /// Stands for the receipt of what an earlier action of the same plan would have done.
@@ -41,7 +43,7 @@ pub struct Forecast {
     pub reason: Option<Reason>,
     /// The trust rule that would decide.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rule: Option<Shared<str>>,
+    pub rule: Option<Text>,
     /// For a duplicate of what is applied already: that application.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original: Option<Original>,
@@ -92,9 +94,11 @@ impl Rehearsal<'_> {
         action: &PlannedAction,
         tool: Option<Tool>,
     ) -> Result<Forecast, ExecError> {
-        let key = self.seams.durable.redaction_key(&self.run.tenant).await?;
+        let marked = Tool::secret_args(tool.as_ref());
+        let key = self.seams.durable.redaction_key(&self.run.tenant);
+        let redaction = Redaction::of(&action.args, marked, key).await?;
         let run = self.run.clone();
-        let proposed = Proposed::new(self.seams, run, action.clone(), tool, &key);
+        let proposed = Proposed::new(self.seams, run, action.clone(), tool, redaction);
         if proposed.is_read() {
             let refusal = proposed.invalid_args().map(Outcome::Refused);
             return Ok(flat(
@@ -183,7 +187,7 @@ impl Rehearsal<'_> {
 
     /// Settles as a run would whose call took effect.
     fn pretend_applied(&mut self, mut key: KeyRecord, entity: &EntityRecord) {
-        THIS_PLAN.clone_into(&mut key.proposal.receipt_id);
+        key.proposal.receipt_id = THIS_PLAN.into();
         let settlement = Settlement {
             session: key.session,
             mark: key.mark(),
@@ -208,13 +212,13 @@ impl Rehearsal<'_> {
 fn flat(
     action: PlannedAction,
     decision: TrustDecision,
-    rule: Option<Shared<str>>,
+    rule: Option<Text>,
     ending: Option<Outcome>,
 ) -> Forecast {
     let outcome = ending.unwrap_or(Outcome::Applied {
         result: serde_json::Value::Null.into(),
     });
-    let result = ActionResult::new(action, decision, rule, String::new(), 0, outcome);
+    let result = ActionResult::new(action, decision, rule, Text::default(), 0, outcome);
     Forecast {
         action: result.action,
         decision: result.decision,

@@ -10,6 +10,7 @@ use crate::durable::DurableExec;
 use crate::envelope::EventEnvelope;
 use crate::key::{OperatorName, TenantId};
 use crate::shared::Shared;
+use crate::text::Text;
 use crate::trust::TrustPolicy;
 
 /// Waiters on one entity before new ones are refused: far above an honest burst, far below what a
@@ -73,11 +74,11 @@ pub struct RunContext {
     /// The event behind it.
     pub event: Option<Shared<EventEnvelope>>,
     /// The run.
-    pub run_id: Shared<str>,
+    pub run_id: Text,
     /// The plan.
-    pub plan_id: Shared<str>,
+    pub plan_id: Text,
     /// The thread through sense, reason and act.
-    pub correlation_id: Shared<str>,
+    pub correlation_id: Text,
 }
 
 impl RunContext {
@@ -87,9 +88,9 @@ impl RunContext {
             tenant,
             operator: None,
             event: None,
-            run_id: clock.id(IdKind::Run).into(),
-            plan_id: clock.id(IdKind::Plan).into(),
-            correlation_id: clock.id(IdKind::Correlation).into(),
+            run_id: clock.id(IdKind::Run),
+            plan_id: clock.id(IdKind::Plan),
+            correlation_id: clock.id(IdKind::Correlation),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! A value that many hold and few change.
 
-use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -9,9 +8,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// A value whose copies are one until one of them is changed: reads like `T`, copies like a
 /// pointer. One proposal travels in a claim, a key's record, a settlement and a receipt.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Shared<T: ?Sized>(Arc<T>);
+pub struct Shared<T>(Arc<T>);
 
-impl<T: ?Sized> Clone for Shared<T> {
+impl<T> Clone for Shared<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
@@ -30,31 +29,13 @@ impl<T> From<T> for Shared<T> {
     }
 }
 
-impl From<&str> for Shared<str> {
-    fn from(text: &str) -> Self {
-        Self(Arc::from(text))
-    }
-}
-
-impl From<String> for Shared<str> {
-    fn from(text: String) -> Self {
-        Self(Arc::from(text))
-    }
-}
-
-impl<T: PartialEq + ?Sized> PartialEq<T> for Shared<T> {
+impl<T: PartialEq> PartialEq<T> for Shared<T> {
     fn eq(&self, other: &T) -> bool {
         *self.0 == *other
     }
 }
 
-impl fmt::Display for Shared<str> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl<T: ?Sized> Deref for Shared<T> {
+impl<T> Deref for Shared<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -69,7 +50,7 @@ impl<T: Clone> DerefMut for Shared<T> {
     }
 }
 
-impl<T: Serialize + ?Sized> Serialize for Shared<T> {
+impl<T: Serialize> Serialize for Shared<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.serialize(serializer)
     }
@@ -78,12 +59,6 @@ impl<T: Serialize + ?Sized> Serialize for Shared<T> {
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Shared<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         T::deserialize(deserializer).map(Self::from)
-    }
-}
-
-impl<'de> Deserialize<'de> for Shared<str> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(Self::from)
     }
 }
 

@@ -17,6 +17,9 @@ use tokio::sync::Notify;
 
 use crate::key::{EntityKey, TenantId};
 
+/// The shards of the map: so many that threads rarely meet in one, however many threads there are.
+const SHARDS: usize = 128;
+
 /// What a queue is for.
 pub(crate) type Lane = (TenantId, EntityKey);
 
@@ -82,15 +85,20 @@ pub(crate) struct Overloaded {
 impl Flights {
     pub(crate) fn new(waiters_max: usize) -> Self {
         Self {
-            tails: DashMap::default(),
+            tails: DashMap::with_hasher_and_shard_amount(DefaultHashBuilder::default(), SHARDS),
             waiters_max,
         }
     }
 
-    /// Takes the place behind everybody who is there now.
-    pub(crate) fn arrive(self: &Arc<Self>, lane: Lane) -> Result<Arrival, Overloaded> {
+    /// Takes the place behind everybody who is there now. The place keeps `owner`, whose queues
+    /// these are, for as long as it needs them.
+    pub(crate) fn arrive<O: AsRef<Self>>(
+        owner: &Arc<O>,
+        lane: Lane,
+    ) -> Result<Arrival<O>, Overloaded> {
+        let flights = O::as_ref(owner);
         let gate = Gate::held();
-        let (prior, waiting) = match self.tails.entry(lane.clone()) {
+        let (prior, waiting) = match flights.tails.entry(lane.clone()) {
             Entry::Vacant(vacant) => {
                 vacant.insert(Tail {
                     gate: Arc::clone(&gate),
@@ -100,17 +108,19 @@ impl Flights {
             }
             Entry::Occupied(mut occupied) => {
                 let tail = occupied.get_mut();
-                let waiting = self.count_in(tail.waiting.get_or_init(Arc::default))?;
+                let waiting = flights.count_in(tail.waiting.get_or_init(Arc::default))?;
                 let prior = std::mem::replace(&mut tail.gate, Arc::clone(&gate));
                 (Some(prior), Some(waiting))
             }
         };
         Ok(Arrival {
             place: Place {
-                flights: Arc::clone(self),
-                lane,
-                gate,
-                prior,
+                owner: Arc::clone(owner),
+                seat: Seat {
+                    lane,
+                    gate: Some(gate),
+                    prior,
+                },
             },
             waiting,
         })
@@ -196,18 +206,18 @@ impl Drop for Waiting {
 }
 
 /// A place that may not have come to its turn yet.
-pub(crate) struct Arrival {
-    place: Place,
+pub(crate) struct Arrival<O: AsRef<Flights>> {
+    place: Place<O>,
     waiting: Option<Waiting>,
 }
 
-impl Arrival {
+impl<O: AsRef<Flights>> Arrival<O> {
     /// Waits for the turn. Dropped half-way, the place is given up and nobody behind is let past
     /// those before.
-    pub(crate) async fn turn(mut self) -> Place {
-        if let Some(prior) = self.place.prior.clone() {
+    pub(crate) async fn turn(mut self) -> Place<O> {
+        if let Some(prior) = self.place.seat.prior.clone() {
             until_over(prior).await;
-            self.place.prior = None;
+            self.place.seat.prior = None;
         }
         drop(self.waiting.take());
         self.place
@@ -252,34 +262,62 @@ async fn until_over(mut gate: Arc<Gate>) {
 }
 
 /// The turn of this process; given up when dropped, on success, error, panic and cancel alike.
-pub(crate) struct Place {
-    flights: Arc<Flights>,
+pub(crate) struct Place<O: AsRef<Flights>> {
+    owner: Arc<O>,
+    seat: Seat,
+}
+
+/// A place by itself.
+pub(crate) struct Seat {
     lane: Lane,
-    gate: Arc<Gate>,
+    /// `None` once it is given up.
+    gate: Option<Arc<Gate>>,
     /// Who is before; `None` once the turn has come.
     prior: Option<Arc<Gate>>,
 }
 
-impl fmt::Debug for Place {
+impl<O: AsRef<Flights>> Place<O> {
+    /// Whose queues these are.
+    pub(crate) fn owner(&self) -> &O {
+        &self.owner
+    }
+
+    /// The owner, and what can be given up before the owner is let go of.
+    pub(crate) fn parts(&mut self) -> (&O, &mut Seat) {
+        (&self.owner, &mut self.seat)
+    }
+}
+
+impl Seat {
+    /// Lets those behind go on. A second time changes nothing.
+    pub(crate) fn give_up(&mut self, flights: &Flights) {
+        let Some(gate) = self.gate.take() else {
+            return;
+        };
+        match self.prior.take() {
+            None => {
+                gate.say(Signal::Over);
+                flights.remove(&self.lane, &gate);
+            }
+            Some(prior) => {
+                gate.say(Signal::Behind(Arc::clone(&prior)));
+                flights.hand_back(&self.lane, &gate, &prior);
+            }
+        }
+    }
+}
+
+impl<O: AsRef<Flights>> fmt::Debug for Place<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Place")
-            .field("lane", &self.lane)
+            .field("lane", &self.seat.lane)
             .finish_non_exhaustive()
     }
 }
 
-impl Drop for Place {
+impl<O: AsRef<Flights>> Drop for Place<O> {
     fn drop(&mut self) {
-        match self.prior.take() {
-            None => {
-                self.gate.say(Signal::Over);
-                self.flights.remove(&self.lane, &self.gate);
-            }
-            Some(prior) => {
-                self.gate.say(Signal::Behind(Arc::clone(&prior)));
-                self.flights.hand_back(&self.lane, &self.gate, &prior);
-            }
-        }
+        self.seat.give_up(O::as_ref(&self.owner));
     }
 }
 
@@ -307,6 +345,12 @@ mod tests {
         tokio::spawn(future)
     }
 
+    impl AsRef<Flights> for Flights {
+        fn as_ref(&self) -> &Self {
+            self
+        }
+    }
+
     fn flights(waiters_max: usize) -> Arc<Flights> {
         Arc::new(Flights::new(waiters_max))
     }
@@ -315,7 +359,9 @@ mod tests {
     async fn turns_come_in_arrival_order_and_the_map_is_empty_at_rest() {
         let flights = flights(100);
         let order = Arc::new(Mutex::new(Vec::new()));
-        let arrivals: Vec<_> = (0..50).map(|n| (n, flights.arrive(lane()).ok())).collect();
+        let arrivals: Vec<_> = (0..50)
+            .map(|n| (n, Flights::arrive(&flights, lane()).ok()))
+            .collect();
         let mut tasks = Vec::new();
         // Polled in the opposite order of arrival: it must not matter.
         for (n, arrival) in arrivals.into_iter().rev() {
@@ -336,18 +382,21 @@ mod tests {
     #[tokio::test]
     async fn one_who_leaves_lets_nobody_past_the_holder() {
         let flights = flights(100);
-        let holder = flights.arrive(lane()).expect("first").turn().await;
-        let leaver = flights.arrive(lane()).expect("second");
-        let third = flights.arrive(lane()).expect("third");
+        let holder = Flights::arrive(&flights, lane())
+            .expect("first")
+            .turn()
+            .await;
+        let leaver = Flights::arrive(&flights, lane()).expect("second");
+        let third = Flights::arrive(&flights, lane()).expect("third");
         drop(leaver);
         let mut third = Box::pin(third.turn());
         assert!(
             (&mut third).now_or_never().is_none(),
             "the holder is still there"
         );
-        let fourth = flights.arrive(lane()).expect("fourth");
+        let fourth = Flights::arrive(&flights, lane()).expect("fourth");
         drop(fourth);
-        let mut fifth = Box::pin(flights.arrive(lane()).expect("fifth").turn());
+        let mut fifth = Box::pin(Flights::arrive(&flights, lane()).expect("fifth").turn());
         drop(holder);
         let third = third.await;
         assert!(
@@ -362,9 +411,12 @@ mod tests {
     #[tokio::test]
     async fn the_last_one_to_leave_takes_the_entry_along() {
         let flights = flights(100);
-        let holder = flights.arrive(lane()).expect("first").turn().await;
-        let waiter = flights.arrive(lane()).expect("second");
-        let another = flights.arrive(lane()).expect("third");
+        let holder = Flights::arrive(&flights, lane())
+            .expect("first")
+            .turn()
+            .await;
+        let waiter = Flights::arrive(&flights, lane()).expect("second");
+        let another = Flights::arrive(&flights, lane()).expect("third");
         drop(waiter);
         drop(holder);
         assert_eq!(flights.len(), 1, "the third still waits");
@@ -375,16 +427,19 @@ mod tests {
     #[tokio::test]
     async fn waiters_are_bounded_and_counted_down() {
         let flights = flights(2);
-        let holder = flights.arrive(lane()).expect("holds").turn().await;
-        let one = flights.arrive(lane()).expect("waits");
+        let holder = Flights::arrive(&flights, lane())
+            .expect("holds")
+            .turn()
+            .await;
+        let one = Flights::arrive(&flights, lane()).expect("waits");
         let two = flights.follow(&lane()).expect("a read waits too");
         assert_eq!(
-            flights.arrive(lane()).err(),
+            Flights::arrive(&flights, lane()).err(),
             Some(Overloaded { waiters_max: 2 })
         );
         assert!(flights.follow(&lane()).is_err());
         drop(two);
-        let three = flights.arrive(lane()).expect("room again");
+        let three = Flights::arrive(&flights, lane()).expect("room again");
         drop(holder);
         drop(one.turn().await);
         drop(three.turn().await);
@@ -394,10 +449,13 @@ mod tests {
     #[tokio::test]
     async fn a_read_waits_and_holds_nobody_up() {
         let flights = flights(10);
-        let holder = flights.arrive(lane()).expect("holds").turn().await;
+        let holder = Flights::arrive(&flights, lane())
+            .expect("holds")
+            .turn()
+            .await;
         let mut read = Box::pin(flights.follow(&lane()).expect("follows").pass());
         assert!((&mut read).now_or_never().is_none());
-        let next = flights.arrive(lane()).expect("next");
+        let next = Flights::arrive(&flights, lane()).expect("next");
         drop(holder);
         let place = next
             .turn()
@@ -431,7 +489,7 @@ mod tests {
             let (flights, inside) = (Arc::clone(&flights), Arc::clone(&inside));
             let choice = state >> 60;
             tasks.push(spawned(async move {
-                let turn = flights.arrive(lane()).expect("admitted").turn();
+                let turn = Flights::arrive(&flights, lane()).expect("admitted").turn();
                 let Ok(place) =
                     tokio::time::timeout(Duration::from_micros(choice * 300), turn).await
                 else {

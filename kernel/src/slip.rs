@@ -7,6 +7,7 @@ use crate::clock::Timestamp;
 use crate::content_digest::ContentDigest;
 use crate::receipt::{AttemptMark, Ending, Proposal, Receipt};
 use crate::shared::Shared;
+use crate::text::Text;
 
 /// What a receipt will say. The same slip gives the same receipt, whenever it is written.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +32,7 @@ pub enum Slip {
         /// The attempts its key has had.
         mark: AttemptMark,
         /// The receipt of that application.
-        original_receipt_id: String,
+        original_receipt_id: Text,
         /// When its end was recorded.
         at: Timestamp,
     },

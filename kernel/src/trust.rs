@@ -10,6 +10,7 @@ use crate::envelope::EventEnvelope;
 use crate::key::{OperatorName, TenantId};
 use crate::life::LIMIT_MAX;
 use crate::shared::Shared;
+use crate::text::Text;
 
 /// What a policy can say. `DEDUP` is not here: only the executor says that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -42,7 +43,7 @@ pub struct Ruling {
     /// The decision.
     pub decision: TrustDecision,
     /// The rule that decided; `None` when nothing matched and the default closed the gate.
-    pub rule: Option<Shared<str>>,
+    pub rule: Option<Text>,
     /// The policy the rule stands in.
     pub policy: Option<Shared<PolicyRef>>,
     /// What the rule saw, in words, for the receipt; never an argument's value.
@@ -67,7 +68,7 @@ pub enum OnAlert {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
     /// The rule that sets it, for the receipt of what it stops.
-    pub rule: Shared<str>,
+    pub rule: Text,
     /// The policy that rule stands in.
     pub policy: Shared<PolicyRef>,
     /// Which effects are counted together: the same text for all of them, and for no other, in

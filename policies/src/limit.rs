@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use operators_kernel::life::LIMIT_MAX;
-use operators_kernel::{Limit, OperatorName, PolicyRef, Shared, TrustQuestion};
+use operators_kernel::{Limit, OperatorName, PolicyRef, Shared, Text, TrustQuestion};
 use serde_json::{Value, json};
 
 /// The shortest and the longest window: below, a busy machine's clock decides; above, nobody will
@@ -86,7 +86,7 @@ impl RuleLimit {
     pub(crate) fn for_question(
         self,
         policy: &Shared<PolicyRef>,
-        rule: &Shared<str>,
+        rule: &Text,
         question: &TrustQuestion<'_>,
     ) -> Limit {
         let action = question.action;

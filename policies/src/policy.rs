@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use operators_kernel::{ConnectorName, OnAlert, OperatorName, PolicyRef, Shared, TrustDecision};
+use operators_kernel::{
+    ConnectorName, OnAlert, OperatorName, PolicyRef, Shared, Text, TrustDecision,
+};
 
 use crate::limit::RuleLimit;
 use crate::magnitude::Magnitude;
@@ -62,7 +64,7 @@ impl Policy {
 /// One rule: which actions it speaks of, what it says of them, and what must hold for that.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    pub(crate) name: Shared<str>,
+    pub(crate) name: Text,
     pub(crate) line: usize,
     pub(crate) connector: Option<ConnectorName>,
     pub(crate) tool: Option<ToolPattern>,

@@ -17,7 +17,7 @@ use std::time::Duration;
 use hashbrown::{Equivalent, HashMap};
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName};
 use operators_kernel::{
-    Clock, EntityKey, IdempotencyKey, Receipt, SessionId, Shared, Slip, StoreTime, TenantId,
+    Clock, EntityKey, IdempotencyKey, Receipt, SessionId, Shared, Slip, StoreTime, TenantId, Text,
     Ticket, Timestamp,
 };
 
@@ -150,7 +150,7 @@ pub(crate) struct Page {
     intents: HashMap<SessionId, Vec<KeyName>>,
     next_ticket: Option<Ticket>,
     /// Receipts of proposals that were asked before, loaded for one decision.
-    receipts: HashMap<String, Option<Receipt>>,
+    receipts: HashMap<Text, Option<Receipt>>,
     notes: HashMap<(TenantId, NoteName), Option<String>>,
     pub(crate) changes: Changes,
 }
@@ -215,8 +215,8 @@ impl Page {
     }
 
     /// The receipt of this id, or the knowledge that there is none.
-    pub(crate) fn load_receipt(&mut self, receipt_id: String, receipt: Option<Receipt>) {
-        self.receipts.insert(receipt_id, receipt);
+    pub(crate) fn load_receipt(&mut self, receipt_id: impl Into<Text>, receipt: Option<Receipt>) {
+        self.receipts.insert(receipt_id.into(), receipt);
     }
 
     /// Forgets the receipts that were loaded for the last decision.

@@ -60,7 +60,7 @@ pub async fn one_stub_too_many(bench: &dyn Bench, hands: &dyn Hands) {
         (&entries[6].receipt_id, 0, 5),
         (&entries[5].receipt_id, 4, 5),
     ] {
-        further.by.clone_from(by);
+        further.by = by.as_str().into();
         (further.from, further.to) = (from, to);
         let stub = further.stub(fifth).expect("a receipt");
         hands.set_body(&entries[4].receipt_id, &stub).await;

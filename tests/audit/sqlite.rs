@@ -80,7 +80,13 @@ impl Hands for File {
         let at = receipt.settled_at.to_string();
         self.run(
             insert,
-            (&receipt.receipt_id, tenant, key, at, text_of(receipt)),
+            (
+                receipt.receipt_id.as_str(),
+                tenant,
+                key,
+                at,
+                text_of(receipt),
+            ),
         );
     }
 

@@ -19,8 +19,8 @@ fn a_run_prints_one_array_of_results_that_the_kernels_own_type_reads_back() {
         "nothing is lost"
     );
     // Each result cites its receipt, and there is no other.
-    let cited: Vec<String> = results.into_iter().map(|one| one.receipt_id).collect();
-    let kept: Vec<String> = project
+    let cited: Vec<operators::Text> = results.into_iter().map(|one| one.receipt_id).collect();
+    let kept: Vec<operators::Text> = project
         .receipts()
         .into_iter()
         .map(|one| one.receipt_id)
@@ -96,7 +96,7 @@ fn lists_are_json_lines_and_agree_with_what_people_see() {
     assert_eq!(receipts.len(), 3);
     let rows: Vec<&str> = told.stdout.lines().skip(1).collect();
     for (row, receipt) in rows.iter().zip(&receipts) {
-        assert!(row.contains(&receipt.receipt_id), "{row}");
+        assert!(row.contains(receipt.receipt_id.as_str()), "{row}");
         assert!(row.contains(receipt.idempotency_key.as_str()), "{row}");
         assert!(
             row.contains(receipt.decision.expect("a decision").as_str()),

@@ -132,7 +132,7 @@ fn a_proof_is_checked_with_the_key_alone() {
             if name == "inclusion" { 5 } else { 1 },
         );
     }
-    assert!(inclusion.contains(&id));
+    assert!(inclusion.contains(id.as_str()));
     python(&project, &["log", "log.jsonl", "head.txt", &key], 0);
     let log = project.read("log.jsonl");
     project.write("log.jsonl", log.replacen("ALLOW", "BLOCK", 1));

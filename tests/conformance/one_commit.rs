@@ -115,7 +115,7 @@ impl World {
     fn claims(&self, who: usize) -> Option<(String, Self)> {
         let mut claim = self.claim.clone();
         claim.session = SessionId(self.workers[who].0);
-        claim.proposal.receipt_id = format!("r{}", self.entity.fence.0 + 1);
+        claim.proposal.receipt_id = format!("r{}", self.entity.fence.0 + 1).into();
         if self.entity.fence.0 >= GRANTS_MAX {
             return None;
         }

@@ -51,11 +51,11 @@ fn sound() -> History {
     let kept: Vec<String> = history
         .receipts
         .iter()
-        .map(|r| r.receipt_id.clone())
+        .map(|r| r.receipt_id.to_string())
         .collect();
     history.lines.retain(|line| match line {
         Line::Answered(id) | Line::Proposed(id) => kept.contains(id),
-        Line::Result(result) => kept.contains(&result.receipt_id),
+        Line::Result(result) => kept.iter().any(|id| result.receipt_id == *id),
         _ => true,
     });
     history
@@ -67,7 +67,7 @@ fn ticket(history: &History, n: u32, ticket: u64) -> Line {
     let mut sent = history.receipts.iter();
     let sent = sent.find(|r| r.idempotency_key.as_str() == key && r.session.is_some());
     Line::Ticket(QueuedAt {
-        receipt_id: sent.expect("it was sent").receipt_id.clone(),
+        receipt_id: sent.expect("it was sent").receipt_id.to_string(),
         key,
         entity: "order-0".to_owned(),
         ticket,
@@ -116,18 +116,18 @@ const SPOILINGS: &[Spoiling] = &[
     }),
     ("a receipt nobody proposed", Invariant::I5, |h| {
         let mut receipt = h.receipts[0].clone();
-        receipt.receipt_id.push_str("-invented");
+        receipt.receipt_id = format!("{}-invented", receipt.receipt_id).into();
         h.receipts.push(receipt);
     }),
     ("a result without receipt", Invariant::I5, |h| {
         for line in &mut h.lines {
             if let Line::Result(result) = line {
-                result.receipt_id.push_str("-gone");
+                result.receipt_id = format!("{}-gone", result.receipt_id).into();
             }
         }
     }),
     ("a receipt that cites nothing", Invariant::I5, |h| {
-        h.receipts[0].original_receipt_id = Some("rc_gone".to_owned());
+        h.receipts[0].original_receipt_id = Some("rc_gone".into());
     }),
     ("burned without effect", Invariant::I6, |h| {
         h.hits[1].applied_ns = None;

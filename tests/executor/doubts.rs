@@ -43,7 +43,7 @@ async fn resolve(world: &World, name: &str, verdict: Verdict) -> ResolveAnswer {
         verdict,
         by: Resolver::Person("jenny".to_owned()),
         note: Some("asked the shop".to_owned()),
-        receipt_id: format!("rc_resolve_{}", receipts(world).await.len()),
+        receipt_id: format!("rc_resolve_{}", receipts(world).await.len()).into(),
         result_digest: None,
         at: now(world),
     };

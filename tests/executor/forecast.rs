@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use operators_kernel::{
-    Disposition, ExecutionPlan, Forecast, PlannedAction, Reason, Shared, TrustDecision, forecast,
+    Disposition, ExecutionPlan, Forecast, PlannedAction, Reason, Text, TrustDecision, forecast,
 };
 use operators_tests::fakes::{Act, Op, Says};
 use operators_tests::fixtures::{World, action, hold, plan};
@@ -17,7 +17,7 @@ type Told = (
     bool,
     Option<Reason>,
     Option<String>,
-    Option<Shared<str>>,
+    Option<Text>,
     Vec<String>,
 );
 

@@ -256,7 +256,7 @@ async fn forget(world: &World, name: &str) -> ForgetAnswer {
         key: key(name),
         by: "jenny".to_owned(),
         note: Some("hold it again".to_owned()),
-        receipt_id: format!("rc_forget_{name}_{}", receipts(world).await.len()),
+        receipt_id: format!("rc_forget_{name}_{}", receipts(world).await.len()).into(),
         at: now(world),
     };
     world

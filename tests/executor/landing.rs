@@ -110,7 +110,7 @@ async fn says_not_applied(world: &World, name: &str) -> ResolveAnswer {
         verdict: Verdict::NotApplied,
         by: Resolver::Person("jenny".to_owned()),
         note: None,
-        receipt_id: "rc_wrong".to_owned(),
+        receipt_id: "rc_wrong".into(),
         result_digest: None,
         at: now(world),
     };

@@ -27,7 +27,9 @@ async fn a_store_that_cannot_be_used_is_an_error_at_once() {
     store.next(Op::RedactionKey, [Fault::Unusable]);
     let mut run = world.run();
     run.tenant = operators_tests::fixtures::tenant_named("new");
-    let error = executor.run_action(&run, hold("e", "k")).await;
+    // Asked for where there is a secret to hide.
+    let secret = action("orders.hold", "e", "k", json!({"token": "t"}));
+    let error = executor.run_action(&run, secret).await;
     assert!(matches!(error, Err(ExecError::Store(_))));
     store.next(Op::Record, [Fault::Unusable]);
     let read = action("orders.get", "e", "r", json!({}));

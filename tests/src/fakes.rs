@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use operators_kernel::{
     Call, Clock, Connector, ConnectorError, Effect, IdKind, InvokeOutcome, ProbeOutcome, Ruling,
-    Timestamp, TrustDecision, TrustPolicy, TrustQuestion,
+    Text, Timestamp, TrustDecision, TrustPolicy, TrustQuestion,
 };
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -61,17 +61,14 @@ impl Clock for RuntimeClock {
         self.start.elapsed()
     }
 
-    fn id(&self, kind: IdKind) -> String {
+    fn id(&self, kind: IdKind) -> Text {
         numbered(kind, &self.ids)
     }
 }
 
-fn numbered(kind: IdKind, ids: &AtomicU64) -> String {
-    format!(
-        "{}{:06}",
-        kind.prefix(),
-        ids.fetch_add(1, Ordering::SeqCst) + 1
-    )
+fn numbered(kind: IdKind, ids: &AtomicU64) -> Text {
+    let number = ids.fetch_add(1, Ordering::SeqCst) + 1;
+    format!("{}{number:06}", kind.prefix()).into()
 }
 
 /// A clock that stands still until it is moved, and counts its ids.
@@ -99,7 +96,7 @@ impl Clock for TestClock {
         Duration::from_micros(self.micros.load(Ordering::SeqCst))
     }
 
-    fn id(&self, kind: IdKind) -> String {
+    fn id(&self, kind: IdKind) -> Text {
         numbered(kind, &self.ids)
     }
 }

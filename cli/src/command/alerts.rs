@@ -131,7 +131,7 @@ async fn ack(project: &Project, args: AckArgs) -> Result<Exit> {
     let open = alerts(&*store, &tenant, NoteKind::Alert).await?;
     let open = open
         .into_iter()
-        .map(|alert| alert.proposal.receipt_id.clone());
+        .map(|alert| alert.proposal.receipt_id.clone().into());
     let mut wanted: Vec<String> = open.collect();
     if !args.all {
         let seen = store.notes(&tenant, NoteKind::Acknowledged).await?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use operators_kernel::life::{Alert, Approval, NoteKind, NoteName};
 use operators_kernel::{
     ActionResult, Call, ConnectorName, Disposition, DurableExec, EntityKey, IdempotencyKey,
-    InvokeOutcome, Reason, TenantId, ToolName,
+    InvokeOutcome, Reason, TenantId, Text, ToolName,
 };
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
@@ -41,7 +41,7 @@ const TOLD_MAX: usize = 5;
 #[derive(Debug, Clone)]
 struct About {
     tenant: TenantId,
-    receipt_id: String,
+    receipt_id: Text,
     key: IdempotencyKey,
     note: NoteName,
 }
@@ -204,7 +204,7 @@ impl Channel {
             args: notice.into(),
             entity_key: EntityKey::parse(about.key.as_str()).map_err(|error| named(&error))?,
             idempotency_key: about.key.clone(),
-            downstream_key: about.receipt_id.clone(),
+            downstream_key: about.receipt_id.clone().into(),
             attempt: 1,
             deadline: self.tool.contract.timeout,
         };

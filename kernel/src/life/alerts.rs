@@ -14,6 +14,7 @@ use crate::directive::{Directive, DirectiveAnswer};
 use crate::life::controls::{DirectiveStep, Note, NoteError, NoteKind, NoteName, read, write};
 use crate::receipt::{Proposal, Receipt, ReceiptKind, ReceiptOutcome};
 use crate::shared::Shared;
+use crate::text::Text;
 use crate::trust::TrustDecision;
 
 /// Something that ran and that a person should see.
@@ -43,7 +44,7 @@ pub struct Acknowledgement {
     /// What it led to, in words.
     pub note: Option<String>,
     /// The receipt of it.
-    pub receipt_id: String,
+    pub receipt_id: Text,
 }
 
 impl NoteName {

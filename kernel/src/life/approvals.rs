@@ -17,6 +17,7 @@ use crate::key::IdempotencyKey;
 use crate::life::controls::{DirectiveStep, Note, NoteError, NoteKind, NoteName, read, write};
 use crate::receipt::Proposal;
 use crate::shared::Shared;
+use crate::text::Text;
 
 /// How long a question may wait for its answer, and an approval for its action.
 pub const ASKED_FOR: Duration = Duration::from_hours(72);
@@ -52,7 +53,7 @@ pub struct Answer {
     /// Why, in words.
     pub note: Option<String>,
     /// The receipt of the answer.
-    pub receipt_id: String,
+    pub receipt_id: Text,
 }
 
 impl NoteName {

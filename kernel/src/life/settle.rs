@@ -5,6 +5,7 @@ use crate::life::{Application, EntityRecord, KeyRecord, Phase};
 use crate::receipt::Ending;
 use crate::shared::Shared;
 use crate::slip::Slip;
+use crate::text::Text;
 
 /// What the receipt notes of an effect that was not the first of its key.
 const DOUBLE_APPLIED: &str = "double_applied: two attempts of this key took effect";
@@ -281,6 +282,6 @@ fn late(
 }
 
 /// A late answer's receipt is found from the one it corrects, so that writing it twice is once.
-fn late_receipt_id(receipt_id: &str) -> String {
-    format!("{receipt_id}.late")
+fn late_receipt_id(receipt_id: &str) -> Text {
+    format!("{receipt_id}.late").into()
 }

@@ -148,7 +148,7 @@ impl Burned {
         Some(Self {
             key: record.proposal.idempotency_key.clone(),
             generation: record.generation,
-            receipt_id: application.original.receipt_id.clone(),
+            receipt_id: application.original.receipt_id.clone().into(),
         })
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Owns the order of reading, which must not take what others write meanwhile for a fault.
 
+use futures_util::future::join;
 use thiserror::Error;
 
 use super::audit::Auditor;
@@ -10,12 +11,15 @@ use super::checkpoint::Checkpoint;
 use super::fault::LogFault;
 use super::pruning::named;
 use super::tree::{Frontier, LogHash};
-use super::{LOG_PAGE_MAX, Log, Sequenced};
+use super::{BurnedPage, LOG_PAGE_MAX, Log, LogEntry, Sequenced};
 use crate::durable::StoreError;
 use crate::key::{IdempotencyKey, TenantId};
 
 /// The most faults that are told; whoever finds so many looks at the store itself.
 const FAULTS_MAX: usize = 20;
+
+/// How many entries, or keys, are looked at before others are let run: a fraction of a millisecond.
+const JUDGED_AT_ONCE: usize = 64;
 
 /// How often keys are compared again because others wrote meanwhile.
 const ROUNDS_MAX: u32 = 5;
@@ -216,24 +220,42 @@ async fn extend(
     size: u64,
     progress: &mut (dyn FnMut(u64, u64) + Send),
 ) -> Result<Result<(), LogFault>, StoreError> {
-    while auditor.frontier().size() < size {
-        let from = auditor.frontier().size();
-        let page = log.log_entries(tenant, from, LOG_PAGE_MAX).await?;
-        if page.is_empty() {
-            break;
+    let read = async |from: u64| {
+        if from < size {
+            log.log_entries(tenant, from, LOG_PAGE_MAX).await
+        } else {
+            Ok(Vec::new())
         }
-        for entry in page.iter().take_while(|entry| entry.position < size) {
-            if let Err(fault) = auditor.entry(entry) {
-                return Ok(Err(fault));
-            }
+    };
+    let mut page = read(auditor.frontier().size()).await?;
+    while let Some(last) = page.last() {
+        let from = auditor.frontier().size();
+        // Whatever follows a page that is sound follows its last entry.
+        let ahead = read(last.position.saturating_add(1));
+        let (judged, ahead) = join(judge(auditor, &page, size), ahead).await;
+        if let Err(fault) = judged {
+            return Ok(Err(fault));
         }
         if auditor.frontier().size() == from {
             // What follows stands behind the head, and so the entry looked for is gone.
             break;
         }
         progress(auditor.frontier().size(), size);
+        page = ahead?;
     }
     Ok(Ok(()))
+}
+
+/// Looks at the entries below `size`, and lets others run now and then: the next page is read
+/// meanwhile.
+async fn judge(auditor: &mut Auditor, page: &[LogEntry], size: u64) -> Result<(), LogFault> {
+    for some in page.chunks(JUDGED_AT_ONCE) {
+        for entry in some.iter().take_while(|entry| entry.position < size) {
+            auditor.entry(entry)?;
+        }
+        tokio::task::yield_now().await;
+    }
+    Ok(())
 }
 
 /// Holds keys and receipts against each other, again while others write.
@@ -271,17 +293,25 @@ async fn compare_once(
     };
     burns.begin();
     let mut count: usize = 0;
-    let mut after = None;
-    loop {
-        let page = log.burned(tenant, after.as_deref()).await?;
-        count = count.saturating_add(page.keys.len());
-        let wrong = page.keys.iter().filter_map(|key| burns.burned(key).err());
-        let room = FAULTS_MAX.saturating_sub(faults.len());
-        faults.extend(wrong.take(room).map(Fault::from));
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
+    let mut page = Some(log.burned(tenant, None).await?);
+    while let Some(BurnedPage { keys, next }) = page {
+        let ahead = async {
+            match next {
+                Some(after) => log.burned(tenant, Some(&after)).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        count = count.saturating_add(keys.len());
+        let compared = async {
+            for some in keys.chunks(JUDGED_AT_ONCE) {
+                let wrong = some.iter().filter_map(|key| burns.burned(key).err());
+                let room = FAULTS_MAX.saturating_sub(faults.len());
+                faults.extend(wrong.take(room).map(Fault::from));
+                tokio::task::yield_now().await;
+            }
+        };
+        let ((), ahead) = join(compared, ahead).await;
+        page = ahead?;
     }
     findings.keys = Some(count);
     let room = FAULTS_MAX.saturating_sub(faults.len());

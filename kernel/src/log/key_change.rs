@@ -9,6 +9,7 @@ use crate::key::{EntityKey, TenantId, ToolName};
 use crate::life::NoteError;
 use crate::receipt::{Receipt, ReceiptAction, ReceiptKind};
 use crate::shared::Shared;
+use crate::text::Text;
 
 /// One key takes the place of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub struct KeyChange {
     /// Why, in words.
     pub note: Option<String>,
     /// The id of the receipt it leaves.
-    pub receipt_id: String,
+    pub receipt_id: Text,
     /// The caller's clock, for the receipt.
     pub at: Timestamp,
 }

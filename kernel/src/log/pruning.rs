@@ -16,6 +16,7 @@ use crate::durable::StoreError;
 use crate::json;
 use crate::key::{IdempotencyKey, TenantId};
 use crate::receipt::{Receipt, ReceiptKind, ReceiptOutcome};
+use crate::text::Text;
 
 /// How a stub begins, and no receipt does.
 pub const STUB_START: &str = "{\"pruned\":";
@@ -25,7 +26,7 @@ pub const STUB_START: &str = "{\"pruned\":";
 #[serde(deny_unknown_fields)]
 pub struct Pruning {
     /// The receipt that tells of it.
-    pub by: String,
+    pub by: Text,
     /// `sha256:…` of the file.
     pub digest: String,
     /// The first place, from 0: where the pruning before it ended.
@@ -89,7 +90,7 @@ impl Pruning {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Mark {
-    pub(super) by: String,
+    pub(super) by: Text,
     pub(super) from: u64,
     pub(super) to: u64,
 }
@@ -129,7 +130,7 @@ fn is_prunable(text: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pruned {
     /// The receipt of the pruning.
-    pub by: String,
+    pub by: Text,
     /// The first place of the segment that the text is in.
     pub from: u64,
     /// The first place after it.

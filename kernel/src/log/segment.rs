@@ -133,7 +133,7 @@ impl Segment {
             return Err(SegmentError::Checkpoint(told));
         }
         let mark = Mark {
-            by: by.to_owned(),
+            by: by.into(),
             from: header.from,
             to: header.to,
         };

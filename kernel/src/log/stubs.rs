@@ -134,7 +134,7 @@ impl Stubs {
         Err(LogFault::StubsChanged {
             first: found.mark.from.saturating_add(1),
             last: found.mark.to,
-            receipt_id: pruning.by.clone(),
+            receipt_id: pruning.by.clone().into(),
         })
     }
 
@@ -200,7 +200,7 @@ mod tests {
             append(&mut log, &mut edge, &format!("r{number}"), body(number));
         }
         let mut pruning = Pruning {
-            by: "p".to_owned(),
+            by: "p".into(),
             digest: "sha256:00".to_owned(),
             from: 0,
             root: LogHash::of_nothing(),
@@ -230,7 +230,7 @@ mod tests {
         let told = log[5].body.clone().expect("a receipt");
         append(&mut log, &mut edge, "r6", body(6));
         let second = Pruning {
-            by: "q".to_owned(),
+            by: "q".into(),
             from: 5,
             to: 7,
             ..first
@@ -287,7 +287,7 @@ mod tests {
         let with = |from: u64, to: u64, by: &str| Pruning {
             from,
             to,
-            by: by.to_owned(),
+            by: by.into(),
             ..pruning.clone()
         };
         let put = |log: &mut Vec<LogEntry>, place: usize, pruning: &Pruning| {

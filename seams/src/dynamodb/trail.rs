@@ -315,7 +315,9 @@ impl Lane {
             item.insert("number".to_owned(), super::fields::number(number));
             all.push(Write::Put(item, Expect::Absent));
         }
-        let ids = receipts.iter().map(|receipt| text(&receipt.receipt_id));
+        let ids = receipts
+            .iter()
+            .map(|receipt| text(receipt.receipt_id.as_str()));
         let mut line = Address {
             pk,
             sk: ordinal(end + 1),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use operators_kernel::life::{EntityRecord, KeyRecord, NoteName, Phase};
 use operators_kernel::{
-    EntityKey, Fence, Fingerprint, IdempotencyKey, Receipt, SessionId, StoreTime, TenantId, Ticket,
-    Timestamp, json,
+    EntityKey, Fence, Fingerprint, IdempotencyKey, Receipt, SessionId, StoreTime, TenantId, Text,
+    Ticket, Timestamp, json,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub(super) struct KeyRow {
     fingerprint: Fingerprint,
     effect: String,
     on_unknown: String,
-    receipt_id: String,
+    receipt_id: Text,
     proposal: String,
     session_id: u64,
     fence: u64,
@@ -40,7 +40,7 @@ pub(super) struct KeyRow {
     attempt: u32,
     phase: String,
     open_attempts: String,
-    applied_receipt: Option<String>,
+    applied_receipt: Option<Text>,
     application: Option<String>,
 }
 
@@ -160,7 +160,7 @@ struct SessionRow {
 struct ReceiptRow {
     tenant: String,
     idempotency_key: String,
-    receipt_id: String,
+    receipt_id: Text,
     settled_at: i64,
     body: String,
 }

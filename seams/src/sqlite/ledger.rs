@@ -211,7 +211,7 @@ fn find_receipts(
         tenant.as_str(),
         after,
         before,
-        filter.receipt_id,
+        filter.receipt_id.as_deref(),
         filter.idempotency_key.as_ref().map(IdempotencyKey::as_str),
         filter.since.map(|time| time.to_string()),
         filter.until.map(|time| time.to_string()),

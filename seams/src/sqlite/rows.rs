@@ -240,7 +240,7 @@ impl Book for Rows<'_> {
             Some(self.logs.place(self.connection, tenant, &body)?)
         };
         let written = self.connection.prepare_cached(APPEND)?.execute((
-            &receipt.receipt_id,
+            receipt.receipt_id.as_str(),
             tenant.as_str(),
             receipt.idempotency_key.as_str(),
             receipt.settled_at.to_string(),

@@ -397,7 +397,7 @@ impl<'a> Client<'a> {
             }
             _ => (
                 (self.tenant(), entity("order:1")),
-                fresh_id(),
+                fresh_id().to_string(),
                 session,
                 None,
             ),

@@ -10,7 +10,7 @@ use operators_kernel::{
     EffectClass, Fingerprint, Forget, ForgetAnswer, LedgerEntry, OnAlert, OnDoubt, OnUnknown,
     Original, Proposal, Reason, Receipt, ReceiptAction, ReceiptFilter, Refusal, Resolution,
     ResolveAnswer, Resolver, SessionId, SettleAnswer, SettledOutcome, Settlement, Shared,
-    StoreError, TenantId, Ticket, Timestamp, ToolName, TrustDecision, Verdict, json,
+    StoreError, TenantId, Text, Ticket, Timestamp, ToolName, TrustDecision, Verdict, json,
 };
 use serde_json::json;
 
@@ -28,8 +28,8 @@ fn count() -> i64 {
 }
 
 /// An id nobody else has.
-pub fn fresh_id() -> String {
-    format!("rc_{:08}", count())
+pub fn fresh_id() -> Text {
+    format!("rc_{:08}", count()).into()
 }
 
 /// A moment after all before.

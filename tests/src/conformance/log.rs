@@ -54,7 +54,7 @@ pub async fn every_receipt_is_in_the_log(bench: &dyn Bench) {
         .trail()
         .await
         .into_iter()
-        .map(|r| r.receipt_id)
+        .map(|r| r.receipt_id.into())
         .collect();
     ids.sort();
     trail.sort();

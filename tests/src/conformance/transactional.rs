@@ -267,7 +267,7 @@ pub async fn a_statement_runs_only_under_its_own_turn(bench: &dyn Bench) {
     wrong.mark.attempt = 1;
     performed(&bank.desk, &wrong).await;
     let mut wrong = right.clone();
-    "rc_another".clone_into(&mut wrong.proposal.receipt_id);
+    wrong.proposal.receipt_id = "rc_another".into();
     performed(&bank.desk, &wrong).await;
     assert_eq!(bank.balance().await, "100");
     assert_eq!(bank.desk.key("k1").await.phase, Phase::Intent);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use operators_kernel::{Cursor, Disposition, PAGE_MAX, PolicyRef, Receipt, Shared};
+use operators_kernel::{Cursor, Disposition, PAGE_MAX, PolicyRef, Receipt, Shared, Text};
 use operators_policies::Replayed;
 use serde::Serialize;
 
@@ -13,13 +13,13 @@ use crate::compose::{self, Trust};
 use crate::exit::Exit;
 use crate::output::{JsonLines, data, note, shown};
 use crate::project::Project;
-use crate::table::{Column, Table, Text, receipt_id, terminal_width};
+use crate::table::{self, Column, Table, receipt_id, terminal_width};
 use crate::words::moment;
 
 /// One receipt weighed again, as `--json` shows it.
 #[derive(Debug, Serialize)]
 struct Row {
-    receipt_id: String,
+    receipt_id: Text,
     settled_at: String,
     operator: Option<String>,
     connector: String,
@@ -27,10 +27,10 @@ struct Row {
     entity_key: String,
     idempotency_key: String,
     was: Disposition,
-    was_rule: Option<Shared<str>>,
+    was_rule: Option<Text>,
     /// Null when it cannot be told.
     now: Option<Disposition>,
-    rule: Option<Shared<str>>,
+    rule: Option<Text>,
     policy: Option<Shared<PolicyRef>>,
     flips: bool,
     /// Why it is so now, or why it cannot be told.
@@ -167,14 +167,15 @@ fn table(rows: &[Row]) -> String {
     for row in rows {
         let time = operators_kernel::Timestamp::parse(&row.settled_at);
         table.row([
-            Text::plain(&time.map_or_else(|| row.settled_at.clone(), moment)),
+            table::Text::plain(&time.map_or_else(|| row.settled_at.clone(), moment)),
             decision(row.was),
-            row.now.map_or_else(|| Text::plain("unknown"), decision),
-            Text::plain(&row.idempotency_key),
-            Text::plain(&format!("{}:{}", row.connector, row.tool)),
-            Text::plain(row.rule.as_deref().unwrap_or("-")),
-            Text::plain(row.because.as_deref().unwrap_or("")),
-            Text::plain(&receipt_id(&row.receipt_id, width)),
+            row.now
+                .map_or_else(|| table::Text::plain("unknown"), decision),
+            table::Text::plain(&row.idempotency_key),
+            table::Text::plain(&format!("{}:{}", row.connector, row.tool)),
+            table::Text::plain(row.rule.as_deref().unwrap_or("-")),
+            table::Text::plain(row.because.as_deref().unwrap_or("")),
+            table::Text::plain(&receipt_id(&row.receipt_id, width)),
         ]);
     }
     table.render(width)

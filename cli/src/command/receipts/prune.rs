@@ -13,7 +13,7 @@ use operators_kernel::log::{
     Audit, Fault, Frontier, LOG_PAGE_MAX, LogEntry, LogFault, Pruning, PublicKey, SegmentHeader,
     SignedCheckpoint, erase, inspect, is_unfinished, settled_at,
 };
-use operators_kernel::{Clock, Directive, DirectiveAnswer, IdKind, Order, Timestamp};
+use operators_kernel::{Clock, Directive, DirectiveAnswer, IdKind, Order, Text, Timestamp};
 use serde_json::json;
 
 use super::segment;
@@ -206,7 +206,7 @@ async fn export(
 }
 
 /// The receipts that something open is about, and what that is.
-async fn cited(signed: &Signed) -> Result<HashMap<String, String>> {
+async fn cited(signed: &Signed) -> Result<HashMap<Text, String>> {
     let (store, tenant) = (&signed.store, &signed.tenant);
     let mut cited = HashMap::new();
     for (_, body) in store.notes(tenant, NoteKind::Alert).await? {
@@ -233,8 +233,8 @@ async fn cited(signed: &Signed) -> Result<HashMap<String, String>> {
 }
 
 /// Why this entry must stay, with its place.
-fn held_by(cited: &HashMap<String, String>, entry: &LogEntry) -> Option<(u64, String)> {
-    let what = cited.get(&entry.receipt_id)?;
+fn held_by(cited: &HashMap<Text, String>, entry: &LogEntry) -> Option<(u64, String)> {
+    let what = cited.get(entry.receipt_id.as_str())?;
     let told = format!(
         "receipt `{}` ({} of the log) is that of {}; nothing was pruned",
         shown(&entry.receipt_id),

@@ -9,7 +9,9 @@ use std::path::Path;
 use anyhow::Result;
 use clap::Args as ArgsOf;
 use operators_kernel::life::Phase;
-use operators_kernel::{PAGE_MAX, Reason, Receipt, ReceiptFilter, ReceiptKind, ReceiptOutcome};
+use operators_kernel::{
+    PAGE_MAX, Reason, Receipt, ReceiptFilter, ReceiptKind, ReceiptOutcome, Text,
+};
 use serde::Serialize;
 
 use super::cursor::Newer;
@@ -134,7 +136,7 @@ impl Story {
 
     /// Puts a receipt of the key where it belongs. `cited` holds the proposals of this generation
     /// that a person may speak of: what a person says bears no generation of its own, or the next.
-    fn take(&mut self, receipt: Receipt, generation: u32, cited: &mut HashSet<String>) {
+    fn take(&mut self, receipt: Receipt, generation: u32, cited: &mut HashSet<Text>) {
         let is_ours = match receipt.kind {
             ReceiptKind::Proposal | ReceiptKind::Correction => receipt.generation == generation,
             ReceiptKind::Approve

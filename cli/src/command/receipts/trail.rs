@@ -98,7 +98,7 @@ impl Trail {
     /// The receipt of that id, or the one whose id ends so.
     pub(super) async fn find(&self, id: &str) -> Result<Receipt> {
         let filter = ReceiptFilter {
-            receipt_id: Some(id.to_owned()),
+            receipt_id: Some(id.into()),
             ..ReceiptFilter::default()
         };
         if let Some(entry) = self.newest(&filter).await? {

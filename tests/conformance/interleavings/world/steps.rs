@@ -271,7 +271,7 @@ impl World {
                 verdict,
                 by: Resolver::Probe,
                 note: None,
-                receipt_id: "rc_person".to_owned(),
+                receipt_id: "rc_person".into(),
                 result_digest: None,
                 at: key.proposal.proposed_at,
             };
@@ -339,7 +339,7 @@ fn claim_of(key: usize, fence: u64, session: u64, rules: &Rules) -> Claim {
         ["k0", "k1"].map(template).into()
     });
     let mut claim = templates[key].clone();
-    claim.proposal.receipt_id = format!("rc_{fence}");
+    claim.proposal.receipt_id = format!("rc_{fence}").into();
     claim.effect = rules.effect;
     claim.session = SessionId(session);
     claim.deadline = Duration::from_micros(DEADLINE.unsigned_abs());

@@ -38,9 +38,9 @@ impl CrashingExec {
 
     fn tell_proposed(&self, claims: &[Claim]) {
         for claim in claims {
-            let id = &claim.proposal.receipt_id;
+            let id = claim.proposal.receipt_id.to_string();
             if self.proposed.lock().expect("proposed").insert(id.clone()) {
-                say(&Line::Proposed(id.clone()));
+                say(&Line::Proposed(id));
             }
         }
     }
@@ -51,7 +51,7 @@ impl CrashingExec {
             match answer {
                 ClaimAnswer::Wait(ticket) if claim.ticket != Some(*ticket) => {
                     say(&Line::Ticket(QueuedAt {
-                        receipt_id: proposal.receipt_id.clone(),
+                        receipt_id: proposal.receipt_id.to_string(),
                         key: proposal.idempotency_key.to_string(),
                         entity: proposal.entity_key.to_string(),
                         ticket: ticket.0,
@@ -60,7 +60,9 @@ impl CrashingExec {
                 ClaimAnswer::Wait(_) | ClaimAnswer::Probe(_) => {}
                 ClaimAnswer::Claimed(_)
                 | ClaimAnswer::Duplicate { .. }
-                | ClaimAnswer::Refused { .. } => say(&Line::Answered(proposal.receipt_id.clone())),
+                | ClaimAnswer::Refused { .. } => {
+                    say(&Line::Answered(proposal.receipt_id.to_string()));
+                }
             }
         }
     }
