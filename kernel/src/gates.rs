@@ -33,7 +33,7 @@ use crate::error::ExecError;
 use crate::kernel::Kernel;
 use crate::life::KeyRecord;
 use crate::proposed::{Case, Proposed, digest_of};
-use crate::receipt::{AttemptMark, Proposal};
+use crate::receipt::AttemptMark;
 use crate::single_flight::Place;
 use crate::work::{Performance, Performed, Work};
 
@@ -360,13 +360,10 @@ impl Answered {
             mark,
             ..
         } = *claimed;
-        let Weighed { place, case } = *weighed;
-        let kernel = place.owner();
-        let Case {
-            proposed, proposal, ..
-        } = case;
+        // What was weighed stays in its box: the future of a settlement is no larger for it.
+        let kernel = weighed.place.owner();
         let at = kernel.seams.clock.now();
-        let (attempt, kept) = (mark.attempt, proposal.clone());
+        let (attempt, proposal) = (mark.attempt, weighed.case.proposal.clone());
         let performed = match ended {
             Ended::Called(outcome) => {
                 let result_digest = match &outcome {
@@ -396,18 +393,17 @@ impl Answered {
                 Box::pin(kernel.perform(&performance, reply)).await?
             }
         };
+        let Weighed { place, case } = *weighed;
         drop(place);
-        Ok(result_of(proposed, &kept, attempt, performed))
+        Ok(result_of(case, attempt, performed))
     }
 }
 
-fn result_of(
-    proposed: Box<Proposed>,
-    proposal: &Proposal,
-    attempt: u32,
-    performed: Performed,
-) -> ActionResult {
+fn result_of(case: Case, attempt: u32, performed: Performed) -> ActionResult {
     let Performed { outcome, answer } = performed;
+    let Case {
+        proposed, proposal, ..
+    } = case;
     if answer.double_applied {
         let key = &proposal.idempotency_key;
         tracing::error!(%key, receipt_id = %answer.receipt_id, "double_applied: two attempts of this key took effect");

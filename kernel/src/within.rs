@@ -17,7 +17,8 @@ pub(crate) async fn within<F: Future>(span: Duration, future: F) -> Result<F::Ou
     let begun = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
     match (begun, end) {
         (Poll::Ready(output), _) => Ok(output),
-        (Poll::Pending, Some(end)) => timeout_at(end, future).await,
+        // Boxed: a timer is large, and whatever waits here would be as large all the time.
+        (Poll::Pending, Some(end)) => Box::pin(timeout_at(end, future)).await,
         // Later than any clock can tell is never.
         (Poll::Pending, None) => Ok(future.await),
     }

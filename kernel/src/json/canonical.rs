@@ -111,7 +111,10 @@ impl Formatter for Straight<'_> {
     }
 
     fn write_f64<W: ?Sized + Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
-        writer.write_all(ryu_js::Buffer::new().format_finite(value).as_bytes())
+        match whole(value) {
+            Some(whole) => serde_json::ser::CompactFormatter.write_i64(writer, whole),
+            None => writer.write_all(ryu_js::Buffer::new().format_finite(value).as_bytes()),
+        }
     }
 
     fn write_f32<W: ?Sized + Write>(&mut self, writer: &mut W, value: f32) -> io::Result<()> {
@@ -190,6 +193,17 @@ impl Formatter for Straight<'_> {
     }
 }
 
+/// A double that is a whole number is written as that number, -0 as 0. Amounts mostly are, and the
+/// shortest digits of one with a fraction take ten times as long to find.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "it has no fraction and is within 53 bits"
+)]
+fn whole(value: f64) -> Option<i64> {
+    const WHOLE_MAX: f64 = 9_007_199_254_740_991.0;
+    (value.fract() == 0.0 && value.abs() <= WHOLE_MAX).then_some(value as i64)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -233,7 +247,13 @@ mod tests {
                 -0.0,
                 333_333_333.333_333_3,
                 1e300,
-                5e-324
+                5e-324,
+                -3.0,
+                0.5,
+                9_007_199_254_740_991.0,
+                9_007_199_254_740_992.0,
+                -9_007_199_254_740_992.0,
+                1e20
             ]),
             json!([
                 0,

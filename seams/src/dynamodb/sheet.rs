@@ -130,7 +130,7 @@ impl Shared {
         let entity = (sheet.tenant.clone(), sheet.entity_key.clone());
         let record = sheet.entity.seen_by(observer);
         sheet.landing_until = record.landing_until;
-        page.load_entity(entity.clone(), record);
+        page.load_entity(&entity, record);
         page.load_queue(entity, sheet.entity.queue.clone());
         page.load_ticket(Ticket(sheet.entity.tickets.saturating_add(1)));
         let key = sheet.key.as_ref().map(|key| key.seen_by(observer));
@@ -155,7 +155,7 @@ impl Shared {
             page.load_receipt(receipt_id.clone(), receipt.clone());
         }
         if let Some(name) = &sheet.key_name {
-            page.load_key((sheet.tenant.clone(), name.clone()), key);
+            page.load_key(&(sheet.tenant.clone(), name.clone()), key);
         }
         page
     }

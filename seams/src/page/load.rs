@@ -24,12 +24,12 @@ impl Page {
         self.next_ticket = Some(ticket);
     }
 
-    pub(crate) fn load_key(&mut self, name: KeyName, record: Option<KeyRecord>) {
-        self.keys.insert(name, record.map(Shared::from));
+    pub(crate) fn load_key(&mut self, name: &KeyName, record: Option<KeyRecord>) {
+        self.keys.put(name, Clone::clone, record.map(Shared::from));
     }
 
-    pub(crate) fn load_entity(&mut self, name: EntityName, record: EntityRecord) {
-        self.entities.insert(name, record);
+    pub(crate) fn load_entity(&mut self, name: &EntityName, record: EntityRecord) {
+        self.entities.put(name, Clone::clone, record);
     }
 
     /// What a note says.

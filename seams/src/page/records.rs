@@ -40,15 +40,12 @@ impl Book for Page {
     }
 
     fn put_key(&mut self, record: Shared<KeyRecord>, change: Change) -> Result<(), Want> {
-        let proposal = &record.proposal;
+        let proposal = record.proposal.clone();
         let name = Of(&proposal.tenant_id, &proposal.idempotency_key);
         if self.extent == Extent::Part {
             self.changes.keys.push((name.to_owned(), change));
         }
-        match self.keys.get_mut(&name) {
-            Some(known) => *known = Some(record),
-            None => self.keys.insert(name.to_owned(), Some(record.clone())),
-        }
+        self.keys.put(&name, Of::to_owned, Some(record));
         Ok(())
     }
 
@@ -70,10 +67,7 @@ impl Book for Page {
         if self.extent == Extent::Part {
             self.changes.entities.push(name.to_owned());
         }
-        match self.entities.get_mut(&name) {
-            Some(known) => known.clone_from(record),
-            None => self.entities.insert(name.to_owned(), record.clone()),
-        }
+        self.entities.put(&name, Of::to_owned, record.clone());
         Ok(())
     }
 

@@ -66,15 +66,6 @@ impl<K: Hash + Eq, V> Table<K, V> {
         Some(&row.value)
     }
 
-    /// The value of this key, to be changed.
-    pub(crate) fn get_mut<Q: Hash + Equivalent<K> + ?Sized>(&mut self, key: &Q) -> Option<&mut V> {
-        let hash = self.hasher.hash_one(key);
-        let place = self.part_of(hash);
-        let is_it = |row: &Row<K, V>| row.hash == hash && key.equivalent(&row.key);
-        let row = self.parts.get_mut(place)?.find_mut(hash, is_it)?;
-        Some(&mut row.value)
-    }
-
     /// The key that is kept as this one.
     pub(crate) fn key<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Option<&K> {
         let hash = self.hasher.hash_one(key);
@@ -84,33 +75,43 @@ impl<K: Hash + Eq, V> Table<K, V> {
     }
 
     /// Gives a key this value.
-    pub(crate) fn insert(&mut self, key: K, value: V) {
-        if let Some((known, value)) = self.add(key, value) {
-            *known = value;
+    pub(crate) fn put<Q: Hash + Equivalent<K> + ?Sized>(
+        &mut self,
+        key: &Q,
+        to_owned: impl FnOnce(&Q) -> K,
+        value: V,
+    ) {
+        match self.entry(key) {
+            Some((_, Entry::Occupied(mut occupied))) => occupied.get_mut().value = value,
+            Some((hash, Entry::Vacant(vacant))) => {
+                let key = to_owned(key);
+                vacant.insert(Row { hash, key, value });
+            }
+            None => {}
         }
     }
 
     /// Adds a key unless it is there; whether it was not.
     pub(crate) fn insert_new(&mut self, key: K, value: V) -> bool {
-        self.add(key, value).is_none()
+        match self.entry(&key) {
+            Some((hash, Entry::Vacant(vacant))) => {
+                vacant.insert(Row { hash, key, value });
+                true
+            }
+            Some((_, Entry::Occupied(_))) | None => false,
+        }
     }
 
-    /// Adds a key; if it is there, its value and the one that was not put in.
-    fn add(&mut self, key: K, value: V) -> Option<(&mut V, V)> {
-        let hash = self.hasher.hash_one(&key);
+    /// Where a key is or would be, with its hash. There always is such a place.
+    fn entry<Q: Hash + Equivalent<K> + ?Sized>(
+        &mut self,
+        key: &Q,
+    ) -> Option<(u64, Entry<'_, Row<K, V>>)> {
+        let hash = self.hasher.hash_one(key);
         let place = self.part_of(hash);
-        let is_it = |row: &Row<K, V>| row.hash == hash && row.key == key;
-        match self
-            .parts
-            .get_mut(place)?
-            .entry(hash, is_it, |row| row.hash)
-        {
-            Entry::Occupied(occupied) => Some((&mut occupied.into_mut().value, value)),
-            Entry::Vacant(vacant) => {
-                vacant.insert(Row { hash, key, value });
-                None
-            }
-        }
+        let is_it = |row: &Row<K, V>| row.hash == hash && key.equivalent(&row.key);
+        let part = self.parts.get_mut(place)?;
+        Some((hash, part.entry(hash, is_it, |row| row.hash)))
     }
 }
 
@@ -125,12 +126,14 @@ mod tests {
                 assert!(table.insert_new(number.to_string(), number));
             }
             assert!(!table.insert_new("7".to_owned(), 0));
-            table.insert("7".to_owned(), 8);
+            table.put("7", str::to_owned, 8);
+            table.put("5001", str::to_owned, 5001);
             assert_eq!(table.get("7"), Some(&8));
             assert_eq!(table.get("4999"), Some(&4999));
+            assert_eq!(table.get("5001"), Some(&5001));
             assert_eq!((table.get("5000"), table.key("5000")), (None, None));
             assert_eq!(table.key("3"), Some(&"3".to_owned()));
-            assert_eq!(table.values().count(), 5_000);
+            assert_eq!(table.values().count(), 5_001);
         }
     }
 }

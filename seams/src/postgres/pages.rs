@@ -330,7 +330,7 @@ pub(super) fn page_of(loaded: Loaded, around: &Around<'_>) -> Page {
     }
     if let Some(key) = around.key {
         let found = loaded.keys.into_iter().next();
-        page.load_key((tenant.clone(), key.clone()), found);
+        page.load_key(&(tenant.clone(), key.clone()), found);
     }
     let holders = loaded.entities.values().filter_map(|entity| entity.holder);
     let waiters = loaded.queue.values().map(|waiter| waiter.session);
@@ -344,7 +344,7 @@ pub(super) fn page_of(loaded: Loaded, around: &Around<'_>) -> Page {
         page.load_session(session, loaded.sessions.get(&session).copied());
     }
     for (name, record) in loaded.entities {
-        page.load_entity(name, record);
+        page.load_entity(&name, record);
     }
     if let Some(entity) = around.entity {
         page.load_queue((tenant, entity.clone()), loaded.queue);
