@@ -213,6 +213,8 @@ pub enum Resolver {
 pub struct Resolution {
     /// The key in doubt.
     pub key: IdempotencyKey,
+    /// The generation of the key it is about: attempts are counted anew in each.
+    pub generation: u32,
     /// The attempt it is about; an answer to an older one changes nothing.
     pub attempt: u32,
     /// The answer.

@@ -30,7 +30,7 @@ use crate::durable::{
     StoreError, Verdict,
 };
 use crate::error::ExecError;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, UNUSABLE_MAX};
 use crate::life::KeyRecord;
 use crate::proposed::{Case, Proposed, digest_of};
 use crate::receipt::AttemptMark;
@@ -105,8 +105,9 @@ impl Weighed {
                     return Box::pin(self.reconcile(claim, reply)).await;
                 }
                 Ok(answer) => answer,
-                Err(ExecError::Store(error)) if error.is_retryable() => {
-                    reply.answer(Err(ExecError::Store(error)));
+                // It may have landed: by this try, or by one before it.
+                Err(error) if claim.asked_before => {
+                    reply.answer(Err(error));
                     return Box::pin(self.reconcile(claim, reply)).await;
                 }
                 Err(error) => {
@@ -175,6 +176,7 @@ impl Weighed {
         claim.asked_before = true;
         let durable = &kernel.seams.durable;
         let tenant = claim.proposal.tenant_id.clone();
+        let mut unusable = 0;
         loop {
             tokio::time::sleep(RECONCILE_PAUSE).await;
             match durable
@@ -204,8 +206,9 @@ impl Weighed {
                     kernel.disown(&claim).await;
                     break;
                 }
-                // Its receipt is written, or the store cannot be used.
-                Ok(_) | Err(_) => break,
+                Err(StoreError::Unusable { .. }) if unusable < UNUSABLE_MAX => unusable += 1,
+                // Its receipt is written, or the store cannot be used and will not be.
+                Ok(_) | Err(StoreError::Unusable { .. }) => break,
             }
         }
         Err(ExecError::Abandoned)
@@ -235,6 +238,7 @@ impl Weighed {
         };
         let resolution = Resolution {
             key: key.clone(),
+            generation: doubt.generation,
             attempt: doubt.attempt,
             verdict,
             by: Resolver::Probe,
@@ -355,13 +359,13 @@ impl Answered {
     pub async fn settle(self, reply: &mut Reply) -> Result<ActionResult, ExecError> {
         let Self { claimed, ended } = self;
         let Claimed {
-            weighed,
+            mut weighed,
             session,
             mark,
             ..
         } = *claimed;
         // What was weighed stays in its box: the future of a settlement is no larger for it.
-        let kernel = weighed.place.owner();
+        let (kernel, seat) = weighed.place.parts();
         let at = kernel.seams.clock.now();
         let (attempt, proposal) = (mark.attempt, weighed.case.proposal.clone());
         let performed = match ended {
@@ -378,7 +382,7 @@ impl Answered {
                     result_digest,
                     at,
                 };
-                let answer = kernel.settle(&settlement, reply).await?;
+                let answer = kernel.settle(&settlement, reply, seat).await?;
                 let outcome = settlement.outcome;
                 Performed { outcome, answer }
             }
@@ -390,7 +394,7 @@ impl Answered {
                     work,
                     at,
                 };
-                Box::pin(kernel.perform(&performance, reply)).await?
+                Box::pin(kernel.perform(&performance, reply, seat)).await
             }
         };
         let Weighed { place, case } = *weighed;

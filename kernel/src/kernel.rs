@@ -18,13 +18,17 @@ use crate::receipt::{Proposal, Receipt};
 use crate::redact::RedactionKey;
 use crate::reply::Reply;
 use crate::setup::{Seams, Settings};
-use crate::single_flight::Flights;
+use crate::single_flight::{Flights, Seat};
 use crate::within::within;
 use crate::work::{Performance, Performed};
 
 /// The pauses between tries of a store that fails, and the longest of them.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// How often a store may say that it cannot be used before what it may still hold of ours is left to
+/// the end of the session: some ten minutes, in which credentials are renewed and disks made room on.
+pub(crate) const UNUSABLE_MAX: u32 = 1_000;
 
 /// What all gates share.
 #[derive(Debug)]
@@ -101,11 +105,14 @@ impl Kernel {
                 // Had the claim landed under the dead session, its receipt is written already and
                 // tells of a doubt; what happens from here on is told in one of its own.
                 claim.proposal.receipt_id = self.seams.clock.id(IdKind::Receipt);
-            } else {
+            } else if error.is_retryable() {
                 claim.asked_before = true;
-                if !error.is_retryable() || patience.pause().await.is_over() {
+                if patience.pause().await.is_over() {
                     return Err(error.into());
                 }
+            } else {
+                // This one did not land; `asked_before` tells whether one before it may have.
+                return Err(error.into());
             }
         }
     }
@@ -157,11 +164,14 @@ impl Kernel {
         call.await
     }
 
-    /// Settles until it is done; tells the caller when that takes longer than anybody should wait.
+    /// Settles until it is done, whatever the store says meanwhile: nobody else knows how the attempt
+    /// ended. Tells the caller when that takes longer than anybody should wait, or a person has to
+    /// look at the store; those behind need not wait for it either, the store keeps the order.
     pub(crate) async fn settle(
         &self,
         settlement: &Settlement,
         reply: &mut Reply,
+        seat: &mut Seat,
     ) -> Result<SettleAnswer, ExecError> {
         let outcome = match settlement.outcome {
             SettledOutcome::Applied(_) => "applied",
@@ -174,8 +184,8 @@ impl Kernel {
             Ok(asked.await?.pop())
         };
         let answer = self
-            .until_recorded(&settlement.proposal, outcome, settled, reply)
-            .await?;
+            .until_recorded(&settlement.proposal, outcome, settled, reply, seat)
+            .await;
         answer.ok_or_else(|| ExecError::Invariant("the store answered no settlement".to_owned()))
     }
 
@@ -185,10 +195,12 @@ impl Kernel {
         &self,
         performance: &Performance,
         reply: &mut Reply,
-    ) -> Result<Performed, ExecError> {
-        let tenant = &performance.proposal.tenant_id;
+        seat: &mut Seat,
+    ) -> Performed {
+        let (proposal, outcome) = (&performance.proposal, "outcome unknown");
+        let tenant = &proposal.tenant_id;
         let performed = || self.seams.durable.perform(tenant, performance.clone());
-        self.until_recorded(&performance.proposal, "outcome unknown", performed, reply)
+        self.until_recorded(proposal, outcome, performed, reply, seat)
             .await
     }
 
@@ -198,7 +210,8 @@ impl Kernel {
         outcome: &'static str,
         ask: impl Fn() -> F,
         reply: &mut Reply,
-    ) -> Result<T, ExecError>
+        seat: &mut Seat,
+    ) -> T
     where
         F: Future<Output = Result<T, StoreError>>,
     {
@@ -211,15 +224,17 @@ impl Kernel {
         let mut patience = self.patience();
         loop {
             let mut tell = Some(|error| reply.answer(Err(not_recorded(error))));
-            match self.to_its_end(ask(), &mut tell).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) if error.is_retryable() => {
-                    tracing::warn!(%key, %error, "the outcome is not recorded yet; trying again");
-                    if patience.pause().await.is_over() {
-                        reply.answer(Err(not_recorded(error)));
-                    }
-                }
-                Err(error) => return Err(not_recorded(error)),
+            let error = match self.to_its_end(ask(), &mut tell).await {
+                Ok(answer) => return answer,
+                Err(error) => error,
+            };
+            tracing::warn!(%key, %error, "the outcome is not recorded yet; trying again");
+            if !error.is_retryable() {
+                reply.answer(Err(not_recorded(error)));
+                seat.give_up(&self.flights);
+                patience.pause().await;
+            } else if patience.pause().await.is_over() {
+                reply.answer(Err(not_recorded(error)));
             }
         }
     }
@@ -263,10 +278,11 @@ impl Kernel {
     /// Gives a place in the store's queue back, however long it takes: nobody behind it moves while
     /// its session lives.
     pub(crate) async fn leave(&self, tenant: &TenantId, entity: &EntityKey, ticket: Ticket) {
-        let mut patience = self.patience();
+        let (mut patience, mut doubts) = (self.patience(), 0);
         while let Err(error) = self.seams.durable.leave(tenant, entity, ticket).await {
             tracing::warn!(%error, "a place in the queue is not given back yet");
-            if !error.is_retryable() {
+            doubts += u32::from(!error.is_retryable());
+            if doubts > UNUSABLE_MAX {
                 return;
             }
             patience.pause().await;

@@ -139,6 +139,10 @@ impl Lease {
 
     /// Whether a call claimed under `session` may still be sent, asking the store if it is close.
     pub(crate) async fn may_send(&self, session: SessionId) -> bool {
+        // Closed, whatever was claimed under it is a doubt already: nothing is added to that.
+        if self.is_closed.load(Ordering::Acquire) {
+            return false;
+        }
         if self.is_good(session) {
             return true;
         }
@@ -162,7 +166,8 @@ impl Lease {
     pub(crate) async fn replace(&self, dead: SessionId) -> Result<SessionId, StoreError> {
         let _one_at_a_time = self.renewal.lock().await;
         let current = self.session();
-        if current != dead {
+        // Once it is closed nobody would ever end another.
+        if current != dead || self.is_closed.load(Ordering::Acquire) {
             return Ok(current);
         }
         let asked = self.clock.monotonic();

@@ -57,8 +57,8 @@ pub use limits::{LIMIT_MAX, give_slot_back, slots_given_back};
 pub use perform::{PerformStep, perform, told};
 pub use settle::{SettleStep, settle};
 
-/// A keyed doubt is sent again only while this part of the vendor's window is left, so that the
-/// vendor still knows the key when the request arrives.
+/// A keyed doubt is sent again only while this part of the vendor's window is left, and no less than
+/// the request may take to land, so that the vendor still knows the key when it arrives.
 const WINDOW_MARGIN_DIVISOR: u32 = 10;
 
 /// Where a key is in its life.
@@ -154,6 +154,10 @@ pub struct Application {
     /// It was not the first attempt to take effect, and nothing downstream made the two one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub double_applied: bool,
+    /// What took effect, where the last attempt of the key, which the record keeps, says something
+    /// else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub said: Option<Shared<Proposal>>,
 }
 
 /// All that is remembered of one entity.
@@ -195,15 +199,15 @@ impl KeyRecord {
         }
     }
 
-    /// Whether this doubt may be sent again without asking anybody.
-    fn may_resend(&self, now: StoreTime) -> bool {
+    /// Whether this doubt may be sent again without asking anybody, in a request that can land for
+    /// `landing`.
+    fn may_resend(&self, now: StoreTime, landing: Duration) -> bool {
         match (self.effect, self.on_unknown) {
             (EffectClass::Idempotent, _) | (_, OnUnknown::Retry) => true,
             (EffectClass::Keyed { window_ms }, OnUnknown::Hold) => {
                 let window = Duration::from_millis(window_ms);
-                now < self
-                    .first_intent_at
-                    .plus(window.saturating_sub(window / WINDOW_MARGIN_DIVISOR))
+                let margin = landing.max(window / WINDOW_MARGIN_DIVISOR);
+                now < self.first_intent_at.plus(window.saturating_sub(margin))
             }
             (
                 EffectClass::Probeable
@@ -222,6 +226,16 @@ impl KeyRecord {
             self.effect,
             EffectClass::Keyed { .. } | EffectClass::Idempotent
         )
+    }
+
+    /// The key is burned by what took effect: that is what a duplicate is held against.
+    fn bind_to_what_was_applied(&mut self) {
+        let application = self.application.as_ref();
+        let said = application.and_then(|application| application.said.as_ref());
+        // What was proposed could be hashed then, so it can be now.
+        if let Some(Ok(digest)) = said.map(|said| Said::by(said).digest()) {
+            self.fingerprint = Fingerprint(digest);
+        }
     }
 
     fn add_open_attempt(&mut self, attempt: u32, quiescent_at: StoreTime) {
@@ -254,6 +268,7 @@ impl KeyRecord {
             },
             effect_id: effect.effect_id.clone(),
             double_applied: false,
+            said: None,
         });
         // The others stay open: this says nothing about them.
         self.open_attempts.retain(|open| *open != attempt);

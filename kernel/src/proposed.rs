@@ -95,8 +95,13 @@ impl Proposed {
 
     pub(crate) fn invalid_args(&self) -> Option<Refusal> {
         let schema = self.tool.as_ref()?.schema.as_ref()?;
-        let problem = schema.check(&self.action.args).err()?;
-        let error = self.redaction.scrub_text(problem.to_string());
+        // It may be an embedder's own: one that panics has not found the arguments good.
+        let checked = AssertUnwindSafe(|| {
+            let problem = schema.check(&self.action.args).err()?;
+            Some(self.redaction.scrub_text(problem.to_string()))
+        });
+        let panicked = |_| Some("the check of its arguments panicked".to_owned());
+        let error = catch_unwind(checked).unwrap_or_else(panicked)?;
         Some(Refusal::new(Reason::InvalidArgs, error))
     }
 

@@ -33,6 +33,18 @@ pub(crate) enum Change {
     Moved,
 }
 
+impl Change {
+    /// How much of it the end of an attempt changed. Mostly a phase; but a key that turns out to be
+    /// burned by another of its attempts is bound to what that one said.
+    fn between(before: &KeyRecord, after: &KeyRecord) -> Self {
+        if before.fingerprint == after.fingerprint {
+            Self::Moved
+        } else {
+            Self::Claimed
+        }
+    }
+}
+
 /// Somebody in an entity's queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Waiter {

@@ -224,6 +224,11 @@ impl Page {
         self.receipts.clear();
     }
 
+    /// Where a change is noted that a store has to write; a page that holds everything is the store.
+    fn to_write(&mut self) -> Option<&mut Changes> {
+        (self.extent == Extent::Part).then_some(&mut self.changes)
+    }
+
     fn missing<T>(&self, want: impl FnOnce() -> Want, absent: T) -> Result<T, Want> {
         match self.extent {
             Extent::Whole => Ok(absent),
@@ -237,5 +242,46 @@ impl Page {
             None if self.knows_all_sessions => Ok(None),
             None => self.missing(|| Want::Session(session), None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SystemClock;
+    use crate::book::Book;
+
+    /// It would grow with every limit, alert, wait and heartbeat, for as long as the process lives.
+    #[test]
+    fn a_page_that_holds_everything_collects_nothing_to_write() {
+        let mut page = Page::whole(Arc::new(SystemClock::new()));
+        let tenant = TenantId::parse("acme").expect("a tenant");
+        let entity = EntityKey::parse("order:1").expect("an entity");
+        let session = SessionId(1);
+        let record = SessionRecord {
+            lease: Duration::from_secs(1),
+            alive_until: StoreTime(1),
+            is_dead: false,
+        };
+        page.add_session(session, record);
+        let note = Note {
+            name: NoteName::pause(),
+            body: Some("{}".to_owned()),
+        };
+        page.put_note(&tenant, note).expect("a note");
+        for asker in ["rc_1", "rc_2"] {
+            let asker = asker.to_owned();
+            let waiter = Waiter { session, asker };
+            page.add_waiter(&tenant, &entity, waiter).expect("a place");
+        }
+        page.remove_waiter(&tenant, &entity, Ticket(1))
+            .expect("left");
+        let entity_record = EntityRecord::default();
+        page.put_entity(&tenant, &entity, &entity_record)
+            .expect("an entity");
+        page.extend(session).expect("a beat");
+        page.bury(session).expect("buried");
+        let nothing = format!("{:?}", Changes::default());
+        assert_eq!(format!("{:?}", page.changes), nothing);
     }
 }

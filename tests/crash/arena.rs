@@ -256,6 +256,7 @@ impl Arena {
                 let result = serde_json::json!({"told by": "the sink"});
                 let resolution = Resolution {
                     key,
+                    generation: doubt.generation,
                     attempt: doubt.attempt,
                     result_digest: Some(json::digest(&result).expect("a digest")),
                     verdict: if took_effect {

@@ -282,6 +282,31 @@ async fn a_forecast_dropped_at_every_poll_leaves_nothing() {
     .await;
 }
 
+/// Rules 4.3 and 4.12: what an executor that stopped had only claimed is a doubt already, so it is not
+/// sent any more; that nothing was sent is told late, and frees the key.
+#[tokio::test]
+async fn what_was_only_claimed_when_the_executor_stopped_is_not_sent() {
+    let Home { mut world, .. } = memory();
+    world.settings.stop_grace = std::time::Duration::ZERO;
+    let bare = world.clone();
+    let store = crate::support::faulty(&mut world);
+    let executor = Arc::new(world.start().await);
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    store.next(Op::Claim, [Fault::Hold(Arc::clone(&gate))]);
+    let caller = crate::support::begin(&executor, &world, hold("e", "k")).await;
+    crate::support::let_others_run().await;
+    caller.abort();
+    assert!(caller.await.expect_err("left").is_cancelled());
+    let executor = Arc::try_unwrap(executor).expect("the last handle");
+    executor.stop().await.expect("stops");
+    let phase = crate::support::phase;
+    assert_eq!(phase(&bare, "k").await, Some(Phase::InDoubt));
+    gate.add_permits(1);
+    crate::support::let_others_run().await;
+    assert!(world.connector.calls().is_empty(), "not sent");
+    assert_eq!(phase(&bare, "k").await, Some(Phase::Failed));
+}
+
 /// An executor that stops while a call is out leaves a doubt, never a free key (rule 4.3); the
 /// call's own end is still accepted (rule 4.9).
 #[tokio::test]

@@ -37,9 +37,11 @@ async fn resolve(world: &World, name: &str, verdict: Verdict) -> ResolveAnswer {
         .key(&tenant(), &key(name))
         .await
         .expect("a look");
+    let record = record.expect("a key");
     let resolution = Resolution {
         key: key(name),
-        attempt: record.expect("a key").attempt,
+        generation: record.generation,
+        attempt: record.attempt,
         verdict,
         by: Resolver::Person("jenny".to_owned()),
         note: Some("asked the shop".to_owned()),

@@ -106,6 +106,7 @@ async fn the_calls_deadline_runs_from_the_intent() {
 async fn says_not_applied(world: &World, name: &str) -> ResolveAnswer {
     let resolution = Resolution {
         key: key(name),
+        generation: 1,
         attempt: 1,
         verdict: Verdict::NotApplied,
         by: Resolver::Person("jenny".to_owned()),

@@ -67,6 +67,16 @@ impl ArgsSchema for NeedsReason {
     }
 }
 
+/// An embedder's own check, with a mistake in it.
+#[derive(Debug)]
+struct Panics;
+
+impl ArgsSchema for Panics {
+    fn check(&self, _args: &Map<String, Value>) -> Result<(), InvalidArgs> {
+        panic!("on purpose")
+    }
+}
+
 struct Stage {
     world: World,
     trace: Trace,
@@ -232,6 +242,18 @@ async fn a_blocked_action_leaves_nothing_behind_but_its_receipt() {
         ("ALLOW true -", 1)
     );
     assert_eq!(effects(&stage.world), ["k"]);
+}
+
+/// Rules 1.8 and 5.1: a check of arguments that panics has not found them good; there is a receipt.
+#[tokio::test]
+async fn a_schema_that_panics_refuses() {
+    let schema: Arc<dyn ArgsSchema> = Arc::new(Panics);
+    let stage = stage_with(Some(&schema));
+    let executor = started(&stage).await;
+    let result = one(&executor, &stage.world, hold("e", "k")).await;
+    assert_eq!(words(&result), "BLOCK false invalid_args");
+    assert_eq!(crate::support::receipts(&stage.world).await.len(), 1);
+    assert!(stage.world.connector.calls().is_empty());
 }
 
 /// Rule 1.8: registry and schema are asked before trust, and after dedup.

@@ -223,6 +223,7 @@ impl Scene {
             };
             let resolution = Resolution {
                 key,
+                generation: doubt.generation,
                 attempt: doubt.attempt,
                 verdict,
                 by: Resolver::Person("jenny".to_owned()),

@@ -48,6 +48,12 @@ async fn a_store_that_cannot_be_used_is_an_error_at_once() {
         ),
         "{error}"
     );
+    // It is tried again all the while, and nobody behind it waits for more than that.
+    let next = one(&executor, &world, hold("e2", "k3"));
+    let next = tokio::time::timeout(Duration::from_secs(20), next).await;
+    assert_eq!(words(&next.expect("not held up")), "ALLOW true -");
+    let again = one(&executor, &world, hold("e2", "k2")).await;
+    assert_eq!(words(&again), "DEDUP true -");
     assert_eq!(executor.entities_in_flight(), 0);
     store.next(Op::Open, [Fault::Unusable]);
     assert!(

@@ -276,6 +276,24 @@ async fn a_claim_that_is_being_found_out_is_no_doubt_when_the_process_ends() {
     assert!(effects(&world).is_empty());
 }
 
+/// Rules 8.2 and 8.3: the same if the store then says that it cannot be used: that is said of the
+/// second try, and nothing about the first.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_landed_is_found_out_though_the_store_was_unusable_since() {
+    let (world, store, executor) = started().await;
+    // The last of them when somebody looks what became of it.
+    let faults = [Fault::After, Fault::Unusable, Fault::Unusable];
+    store.next(Op::Claim, faults);
+    let told = executor.run_action(&world.run(), hold("e", "k")).await;
+    told.expect_err("told");
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(store.count(Op::Claim), 3);
+    let next = soon(&executor, &world, hold("e", "k2")).await;
+    assert_eq!(words(&next), "ALLOW true -");
+    assert_eq!(phase(&world, "k").await, Some(Phase::Failed), "free again");
+    assert_eq!(effects(&world), ["k2"]);
+}
+
 /// Rule 8.2: one answer that is lost leaves no session behind that others would wait for.
 #[tokio::test(start_paused = true)]
 async fn a_process_whose_last_answer_is_lost_asks_again() {

@@ -210,6 +210,7 @@ fn resolution(
     };
     Ok(Resolution {
         key: args.key.clone(),
+        generation: record.generation,
         attempt: record.attempt,
         verdict,
         by: Resolver::Person(args.decided.who.name()?),

@@ -205,7 +205,7 @@ fn doubtful(doubt: &KeyRecord, claim: &Claim, now: StoreTime) -> Option<ClaimSte
     if doubt.fingerprint != claim.fingerprint {
         return Some(conflict(doubt, claim));
     }
-    if doubt.may_resend(now) {
+    if doubt.may_resend(now, claim.deadline.saturating_add(claim.max_land)) {
         return None;
     }
     if doubt.effect == EffectClass::Probeable && claim.on_doubt == OnDoubt::Probe {
@@ -314,8 +314,10 @@ fn said(claim: &Claim) -> serde_json::Value {
 }
 
 impl KeyRecord {
+    /// What took effect, or else what was last tried.
     fn said(&self) -> serde_json::Value {
-        Said::by(&self.proposal).to_value()
+        let applied = self.application.as_ref().and_then(|it| it.said.as_ref());
+        Said::by(applied.unwrap_or(&self.proposal)).to_value()
     }
 }
 
@@ -331,11 +333,11 @@ pub(crate) struct Said<'a, A> {
 }
 
 impl<'a> Said<'a, Packed<Map<String, Value>>> {
-    fn by(proposal: &'a Proposal) -> Self {
+    pub(super) fn by(proposal: &'a Proposal) -> Self {
         Self::with(&proposal.action.args, proposal)
     }
 
-    fn to_value(&self) -> Value {
+    pub(super) fn to_value(&self) -> Value {
         serde_json::to_value(self).unwrap_or_default()
     }
 }

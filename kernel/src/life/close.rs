@@ -51,6 +51,7 @@ pub fn owner_died(
         // An earlier attempt's late answer came first: the key is known to be applied.
         key.phase = Phase::Applied;
         entity.wait_for_open_attempts(&key);
+        key.bind_to_what_was_applied();
     } else {
         key.phase = Phase::InDoubt;
     }
@@ -81,7 +82,8 @@ pub fn resolve(
     resolution: &Resolution,
     now: StoreTime,
 ) -> ResolveStep {
-    if key.phase != Phase::InDoubt || key.attempt != resolution.attempt {
+    let is_meant = (key.generation, key.attempt) == (resolution.generation, resolution.attempt);
+    if key.phase != Phase::InDoubt || !is_meant {
         return ResolveStep::Stay(ResolveAnswer::NotInDoubt(Some(key.phase)));
     }
     let wait = now.until(key.open_until);
@@ -145,6 +147,7 @@ fn write_off(record: &mut KeyRecord, resolution: &Resolution) {
         },
         effect_id: None,
         double_applied: false,
+        said: None,
     });
 }
 

@@ -1,8 +1,8 @@
 //! What the end of an attempt does to its key, early, late or twice.
 
 use crate::durable::{SettleAnswer, SettledOutcome, Settlement};
-use crate::life::{Application, EntityRecord, KeyRecord, Phase};
-use crate::receipt::Ending;
+use crate::life::{Application, EntityRecord, KeyRecord, Phase, Said};
+use crate::receipt::{Ending, Proposal};
 use crate::shared::Shared;
 use crate::slip::Slip;
 use crate::text::Text;
@@ -98,7 +98,7 @@ fn not_applied(why: &str, key: &KeyRecord) -> String {
 }
 
 fn finish(
-    key: KeyRecord,
+    mut key: KeyRecord,
     mut entity: EntityRecord,
     settlement: &Settlement,
     error: Option<String>,
@@ -110,6 +110,7 @@ fn finish(
     }
     if key.phase == Phase::Applied {
         entity.wait_for_open_attempts(&key);
+        key.bind_to_what_was_applied();
     }
     entity.note_doubt(&key);
     let receipt = slip_of(settlement, error.as_deref(), double_applied);
@@ -241,6 +242,9 @@ fn late(
             let is_running = key.phase == Phase::Intent;
             if same_generation && earlier.is_none() {
                 key.set_applied(attempt, receipt_id.clone(), settlement.at, effect);
+                if let Some(application) = &mut key.application {
+                    application.said = said_otherwise(&key.proposal, &settlement.proposal);
+                }
             } else if same_generation {
                 key.open_attempts.retain(|open| *open != attempt);
             }
@@ -279,6 +283,14 @@ fn late(
     step.receipt = Some(correction.into());
     step.answer.receipt_id = receipt_id;
     step
+}
+
+/// What took effect, where a later attempt of the key says something else: a key whose every attempt
+/// was taken for failed is free for corrected arguments, and then one of them turns out to have
+/// happened after all.
+fn said_otherwise(last: &Proposal, applied: &Shared<Proposal>) -> Option<Shared<Proposal>> {
+    let is_same = Said::by(last).to_value() == Said::by(applied).to_value();
+    (!is_same).then(|| applied.clone())
 }
 
 /// A late answer's receipt is found from the one it corrects, so that writing it twice is once.

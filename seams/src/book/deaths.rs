@@ -40,7 +40,8 @@ pub(crate) fn declare_dead<B: Book>(
         let entity = book.entity(tenant, entity_key)?;
         if let Some((moved, entity, receipt)) = life::owner_died(&key, &entity, at) {
             let notes = slots_given_back(book, tenant, &moved)?;
-            book.put_key(moved.into(), Change::Moved)?;
+            let change = Change::between(&key, &moved);
+            book.put_key(moved.into(), change)?;
             book.put_entity(tenant, entity_key, &entity)?;
             let raised = life::raised(&key.proposal, &receipt);
             book.append(receipt.into())?;

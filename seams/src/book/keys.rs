@@ -97,7 +97,8 @@ pub(crate) fn settle<B: Book>(
         notes.extend(raised.map_err(BookError::Note)?);
     }
     if let Some(key) = key {
-        book.put_key(key, Change::Moved)?;
+        let change = Change::between(&record, &key);
+        book.put_key(key, change)?;
     }
     if let Some(entity) = entity {
         book.put_entity(tenant, &entity_key, &entity)?;

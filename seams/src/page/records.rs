@@ -42,8 +42,8 @@ impl Book for Page {
     fn put_key(&mut self, record: Shared<KeyRecord>, change: Change) -> Result<(), Want> {
         let proposal = record.proposal.clone();
         let name = Of(&proposal.tenant_id, &proposal.idempotency_key);
-        if self.extent == Extent::Part {
-            self.changes.keys.push((name.to_owned(), change));
+        if let Some(changes) = self.to_write() {
+            changes.keys.push((name.to_owned(), change));
         }
         self.keys.put(&name, Of::to_owned, Some(record));
         Ok(())
@@ -64,8 +64,8 @@ impl Book for Page {
         record: &EntityRecord,
     ) -> Result<(), Want> {
         let name = Of(tenant, entity);
-        if self.extent == Extent::Part {
-            self.changes.entities.push(name.to_owned());
+        if let Some(changes) = self.to_write() {
+            changes.entities.push(name.to_owned());
         }
         self.entities.put(&name, Of::to_owned, record.clone());
         Ok(())
@@ -103,7 +103,9 @@ impl Book for Page {
         } else {
             self.notes.insert(name, note.body.clone());
         }
-        self.changes.notes.push((tenant.clone(), note));
+        if let Some(changes) = self.to_write() {
+            changes.notes.push((tenant.clone(), note));
+        }
         Ok(())
     }
 
@@ -138,7 +140,9 @@ impl Book for Page {
             .entry(name.clone())
             .or_default()
             .insert(ticket, waiter.clone());
-        self.changes.waiters_added.push((name, ticket, waiter));
+        if let Some(changes) = self.to_write() {
+            changes.waiters_added.push((name, ticket, waiter));
+        }
         Ok(ticket)
     }
 
@@ -181,7 +185,9 @@ impl Book for Page {
                 queue.remove();
             }
         }
-        self.changes.waiters_removed.push((name, ticket));
+        if let Some(changes) = self.to_write() {
+            changes.waiters_removed.push((name, ticket));
+        }
         Ok(())
     }
 
@@ -212,7 +218,9 @@ impl Book for Page {
         if let Some(found) = self.sessions.get_mut(&session) {
             found.alive_until = self.now.plus(found.lease);
         }
-        self.changes.extended.push(session);
+        if let Some(changes) = self.to_write() {
+            changes.extended.push(session);
+        }
         Ok(())
     }
 
@@ -225,7 +233,9 @@ impl Book for Page {
             queue.retain(|_, waiter| waiter.session != session);
             !whole || !queue.is_empty()
         });
-        self.changes.buried.push(session);
+        if let Some(changes) = self.to_write() {
+            changes.buried.push(session);
+        }
         Ok(())
     }
 

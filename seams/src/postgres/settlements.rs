@@ -52,6 +52,7 @@ impl SettleItem {
                     },
                     effect_id: effect.effect_id.clone(),
                     double_applied: false,
+                    said: None,
                 };
                 let ending = Ending::Applied {
                     result_digest: settlement.result_digest,

@@ -335,9 +335,9 @@ impl<'a> Client<'a> {
         let doubt = self.model.keys.iter().find(|((owner, _), key)| {
             *owner == tenant && key.phase == operators_kernel::life::Phase::InDoubt
         });
-        let (name, attempt) = match doubt {
-            Some(((_, name), key)) => (name.clone(), key.attempt),
-            None => (key("k1"), 1),
+        let (name, generation, attempt) = match doubt {
+            Some(((_, name), key)) => (name.clone(), key.generation, key.attempt),
+            None => (key("k1"), 1, 1),
         };
         let verdict = match self.dice.below(5) {
             0 => Verdict::WriteOff,
@@ -346,6 +346,7 @@ impl<'a> Client<'a> {
         };
         let resolution = Resolution {
             key: name,
+            generation: generation + u32::from(self.dice.one_in(8)),
             attempt: attempt + u32::from(self.dice.one_in(8)),
             verdict,
             by: Resolver::Person("ada".to_owned()),

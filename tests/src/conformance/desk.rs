@@ -303,8 +303,23 @@ impl Desk {
         verdict: Verdict,
         by: Resolver,
     ) -> ResolveAnswer {
-        let resolution = Resolution {
+        let resolution = self.resolution(name, attempt, verdict, by).await;
+        let resolved = self.store.resolve(&self.tenant, resolution).await;
+        resolved.expect("the store resolves")
+    }
+
+    /// An answer about an attempt of the key's generation now.
+    pub async fn resolution(
+        &self,
+        name: &str,
+        attempt: u32,
+        verdict: Verdict,
+        by: Resolver,
+    ) -> Resolution {
+        let record = self.store.key(&self.tenant, &key(name)).await;
+        Resolution {
             key: key(name),
+            generation: record.expect("a look").map_or(1, |key| key.generation),
             attempt,
             verdict,
             by,
@@ -312,9 +327,7 @@ impl Desk {
             receipt_id: fresh_id(),
             result_digest: Some(ContentDigest::of(b"1")),
             at: moment(),
-        };
-        let resolved = self.store.resolve(&self.tenant, resolution).await;
-        resolved.expect("the store resolves")
+        }
     }
 
     /// A person answers a doubt.

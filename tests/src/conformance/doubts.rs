@@ -15,7 +15,7 @@ use super::desk::{
 use crate::stores::Bench;
 
 const KEYED: EffectClass = EffectClass::Keyed {
-    window_ms: 3_600_000,
+    window_ms: 4 * 3_600_000,
 };
 
 /// A key that was `Unknown` once, on `order:1`.
@@ -88,12 +88,45 @@ pub async fn a_keyed_doubt_is_not_sent_again_past_its_window(bench: &dyn Bench) 
     // Long beside a call, even on a machine with other things to do.
     let (window, nearly_all) = (bench.unit() * 50, bench.unit() * 46);
     let window_ms = u64::try_from(window.as_millis()).expect("short");
-    let claim = ask_as(EffectClass::Keyed { window_ms }, "order:1", "k1");
+    let claim = ask_brief(bench, EffectClass::Keyed { window_ms }, "order:1", "k1");
     doubt(&desk, &claim).await;
     desk.run(&again(&claim), unknown()).await;
     bench.wait(nearly_all).await;
     desk.refused_as(Reason::InDoubt, &again(&claim)).await;
     assert_eq!(desk.key("k1").await.open_attempts, [1, 2]);
+}
+
+/// By rule 4.5: a vendor that has forgotten the key when the request arrives does it once more.
+pub async fn a_keyed_doubt_is_not_sent_again_where_it_could_land_past_its_window(
+    bench: &dyn Bench,
+) {
+    let desk = Desk::open(bench).await;
+    let mut claim = ask_as(KEYED, "order:1", "k1");
+    claim.deadline = LONG;
+    claim.max_land = LONG * 3;
+    doubt(&desk, &claim).await;
+    desk.refused_as(Reason::InDoubt, &again(&claim)).await;
+    claim.max_land = LONG * 2;
+    desk.take(&again(&claim)).await;
+}
+
+/// By rule 4.4: attempts are counted anew in each generation, so a slow answer to an earlier one
+/// names the same number.
+pub async fn an_answer_is_about_one_generation(bench: &dyn Bench) {
+    let desk = Desk::open(bench).await;
+    let claim = ask("order:1", "k1");
+    desk.run(&claim, applied()).await;
+    desk.forget("k1").await;
+    doubt(&desk, &again(&claim)).await;
+    let record = desk.key("k1").await;
+    assert_eq!((record.generation, record.attempt), (2, 1));
+    let mut slow = desk
+        .resolution("k1", 1, it_happened(), Resolver::Probe)
+        .await;
+    slow.generation = 1;
+    let told = desk.store.resolve(&desk.tenant, slow).await;
+    assert_eq!(told, Ok(ResolveAnswer::NotInDoubt(Some(Phase::InDoubt))));
+    assert_eq!(desk.key("k1").await, record);
 }
 
 /// By rules 4.5, 4.8.

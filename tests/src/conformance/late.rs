@@ -106,6 +106,46 @@ pub async fn a_late_applied_corrects_a_person_who_said_no(bench: &dyn Bench) {
     desk.duplicate(&again(&claim)).await;
 }
 
+/// By rules 3.2, 4.9: the key was taken for free, and something else was tried under it; then the
+/// first attempt turns out to have happened. The key is burned by that, not by what was tried since.
+pub async fn a_late_applied_binds_the_key_to_what_took_effect(bench: &dyn Bench) {
+    let first = quick(EffectClass::Opaque);
+    let (gone, attempt, desk, corrected) = corrected_since(bench, &first).await;
+    desk.run(&corrected, failed()).await;
+    let (answer, _) = tell(&gone, &attempt, applied()).await;
+    assert_eq!(answer.phase, Phase::Applied);
+    is_burned_by(&desk, &first, &corrected).await;
+}
+
+/// By rules 3.2, 4.9: the same while what was tried since is still on its way, however it ends.
+pub async fn a_late_applied_binds_the_key_once_a_later_attempt_is_over(bench: &dyn Bench) {
+    let first = quick(EffectClass::Opaque);
+    let (gone, attempt, desk, corrected) = corrected_since(bench, &first).await;
+    let later = Desk::open(bench).await;
+    later.take(&corrected).await;
+    let (answer, _) = tell(&gone, &attempt, applied()).await;
+    assert_eq!(answer.phase, Phase::Intent);
+    later.close().await;
+    is_burned_by(&desk, &first, &corrected).await;
+}
+
+/// An attempt whose owner was taken for dead and which a person said did not happen, and a claim of
+/// the same key that says something else.
+async fn corrected_since(bench: &dyn Bench, first: &Claim) -> (Desk, Settlement, Desk, Claim) {
+    let (gone, attempt) = orphan(bench, first).await;
+    let desk = Desk::open(bench).await;
+    desk.resolve("k1", 1, Verdict::NotApplied).await;
+    (gone, attempt, desk, ask("order:2", "k1"))
+}
+
+async fn is_burned_by(desk: &Desk, applied: &Claim, other: &Claim) {
+    assert_eq!(desk.key("k1").await.phase, Phase::Applied);
+    desk.duplicate(&again(applied)).await;
+    let refusal = desk.refusal(&again(other)).await;
+    assert_eq!(refusal.reason, Reason::Conflict);
+    assert_eq!(refusal.conflict, ["/entity_key"]);
+}
+
 /// By rules 4.9, 4.11.
 pub async fn a_late_applied_lifts_a_write_off(bench: &dyn Bench) {
     let claim = quick(EffectClass::Opaque);
@@ -203,7 +243,7 @@ pub async fn a_late_applied_after_the_next_attempt_is_raised(bench: &dyn Bench) 
 /// By rule 4.10.
 pub async fn two_applied_attempts_of_a_repeatable_tool_are_one(bench: &dyn Bench) {
     let keyed = EffectClass::Keyed {
-        window_ms: 3_600_000,
+        window_ms: 4 * 3_600_000,
     };
     for effect in [keyed, EffectClass::Idempotent] {
         let desk = Desk::open(bench).await;

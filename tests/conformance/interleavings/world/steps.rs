@@ -267,6 +267,7 @@ impl World {
         for (verdict, words) in [truth, (Verdict::WriteOff, "write it off")] {
             let resolution = Resolution {
                 key: key.proposal.idempotency_key.clone(),
+                generation: key.generation,
                 attempt: key.attempt,
                 verdict,
                 by: Resolver::Probe,
