@@ -12,6 +12,7 @@ mod proposals;
 mod records;
 mod rows;
 mod stage;
+mod trouble;
 mod writer;
 
 use std::path::{Path, PathBuf};
