@@ -288,6 +288,9 @@ impl Desk {
         if committed.is_err() {
             // A failed transaction may still be open; if it is not, this fails and changes nothing.
             drop(self.execute("ROLLBACK"));
+            self.alive.take_back();
+        } else {
+            self.alive.keep();
         }
         for job in pending {
             let damage = job.trouble().and_then(|trouble| trouble.damage.clone());
@@ -382,7 +385,9 @@ fn identity_of(path: &Path) -> Option<FileIdentity> {
 
 #[cfg(test)]
 mod tests {
-    use operators_kernel::{Directive, DirectiveAnswer, Order, Timestamp};
+    use std::time::Duration;
+
+    use operators_kernel::{Directive, DirectiveAnswer, Order, SessionId, Timestamp};
     use rusqlite::ffi;
     use tempfile::TempDir;
 
@@ -470,6 +475,41 @@ mod tests {
             answer(told).expect("later work goes on");
             assert_eq!(receipts_and_head(&desk), (1, 1));
         }
+    }
+
+    /// The lock of a session that was never committed stayed. Its number was free again, and the next
+    /// process that opened a session got it and could not lock it.
+    #[test]
+    fn a_session_that_was_not_committed_shows_no_life() {
+        let (_folder, mut desk) = desk();
+        let others = SignsOfLife::open(&desk.path).expect("opens");
+        let opens = |alive: &Arc<SignsOfLife>| {
+            let alive = Arc::clone(alive);
+            job(move |rows| {
+                let session = rows.add_session("test", Duration::from_secs(30))?;
+                alive.show(session).map_err(RowError::Alive)?;
+                Ok(session)
+            })
+        };
+        let (opening, told) = opens(&desk.alive);
+        let (ends, _) = job::<()>(|rows| {
+            rows.execute("ROLLBACK", [])?;
+            Err(meaning("a row", "as after an error of the disk").into())
+        });
+        desk.commit(vec![opening, ends]);
+        answer(told).expect_err("undone");
+        assert!(!desk.alive.is_ours(SessionId(1)));
+        assert!(!others.is_shown_elsewhere(SessionId(1)).expect("asks"));
+
+        let (opening, told) = opens(&desk.alive);
+        desk.commit(vec![opening]);
+        assert_eq!(answer(told).expect("opens"), SessionId(1));
+        let (fails, _) = job::<()>(|_| Err(meaning("a row", "damaged").into()));
+        desk.commit(vec![fails]);
+        assert!(
+            others.is_shown_elsewhere(SessionId(1)).expect("asks"),
+            "and stays"
+        );
     }
 
     /// A failing disk was noticed at the commit alone; an error inside a call left its handle writing.
