@@ -12,6 +12,7 @@ mod proposals;
 mod records;
 mod rows;
 mod stage;
+mod trouble;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -88,6 +89,7 @@ impl DurableExec for SqliteStore {
         let node = node.to_owned();
         let alive = Arc::clone(&self.alive);
         self.write(move |rows| {
+            alive.renew().map_err(RowError::Alive)?;
             book::bury_the_lifeless(rows)?;
             let session = rows.add_session(&node, lease)?;
             // Locked before the row is committed: no other process ever sees it unlocked.
@@ -98,7 +100,13 @@ impl DurableExec for SqliteStore {
     }
 
     async fn heartbeat(&self, session: SessionId) -> Result<Beat, StoreError> {
-        self.write(move |rows| book::heartbeat(rows, session)).await
+        let alive = Arc::clone(&self.alive);
+        self.write(move |rows| {
+            // Before the lease is: a session that others cannot see is not kept alive.
+            alive.renew().map_err(RowError::Alive)?;
+            book::heartbeat(rows, session)
+        })
+        .await
     }
 
     async fn close_session(&self, session: SessionId) -> Result<(), StoreError> {

@@ -13,9 +13,15 @@ thread_local! {
 }
 
 /// Wall time, monotonic time and `UUIDv7` ids of this machine.
+///
+/// Its monotonic time goes on while the machine is suspended, where the system has such a clock
+/// (`CLOCK_BOOTTIME` of Linux). The usual one, std's [`Instant`], stands still meanwhile: after
+/// waking a lease would look good that others have seen run out, and a call would be sent under it.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock {
     start: Instant,
+    /// The same moment on the clock that does not stand still.
+    start_since_boot: Option<Duration>,
 }
 
 impl SystemClock {
@@ -27,8 +33,24 @@ impl SystemClock {
     pub fn new() -> Self {
         Self {
             start: Instant::now(),
+            start_since_boot: since_boot(),
         }
     }
+}
+
+/// How long ago the machine was started, the time it slept included. A system has this clock or has
+/// it not, so one that answered once goes on answering. It costs what [`Instant`] costs.
+#[cfg(target_os = "linux")]
+fn since_boot() -> Option<Duration> {
+    use nix::time::{ClockId, clock_gettime};
+    clock_gettime(ClockId::CLOCK_BOOTTIME)
+        .ok()
+        .map(Duration::from)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn since_boot() -> Option<Duration> {
+    None
 }
 
 impl Default for SystemClock {
@@ -51,7 +73,9 @@ impl Clock for SystemClock {
     }
 
     fn monotonic(&self) -> Duration {
-        self.start.elapsed()
+        let both = self.start_since_boot.zip(since_boot());
+        let passed = both.map(|(start, now)| now.saturating_sub(start));
+        passed.unwrap_or_else(|| self.start.elapsed())
     }
 
     #[expect(
@@ -72,6 +96,37 @@ mod tests {
     use std::thread;
 
     use super::*;
+
+    /// On a machine that never slept the two clocks agree; in a time namespace (`unshare --time
+    /// --boottime 100000`) this tells them apart.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn time_that_the_machine_slept_through_counts() {
+        use nix::time::{ClockId, clock_gettime};
+        let clock = SystemClock::new();
+        let start = clock.start_since_boot.expect("a clock since boot");
+        let now = clock_gettime(ClockId::CLOCK_BOOTTIME).expect("a clock");
+        let apart = start.abs_diff(Duration::from(now));
+        assert!(apart < Duration::from_secs(5), "{start:?} {now}");
+    }
+
+    #[test]
+    fn monotonic_time_moves_forward_as_std_s_does() {
+        let clock = SystemClock::new();
+        let mut last = Duration::ZERO;
+        for _ in 0..1_000 {
+            let now = clock.monotonic();
+            assert!(now >= last, "{now:?} after {last:?}");
+            last = now;
+        }
+        thread::sleep(Duration::from_millis(20));
+        let (passed, by_std) = (clock.monotonic(), clock.start.elapsed());
+        assert!(passed >= last + Duration::from_millis(20), "{passed:?}");
+        assert!(
+            passed.abs_diff(by_std) < Duration::from_secs(5),
+            "{passed:?} {by_std:?}"
+        );
+    }
 
     #[test]
     fn ids_are_unique_over_threads_and_sort_by_the_time_they_were_made() {

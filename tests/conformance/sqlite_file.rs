@@ -3,18 +3,22 @@
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::stat::{Mode, umask};
-use operators_kernel::{ClaimAnswer, DurableExec, Ledger, StoreError};
+use operators_kernel::{
+    Beat, ClaimAnswer, DurableExec, EffectClass, Ledger, SessionId, StoreError,
+};
 use operators_seams::SqliteStore;
-use operators_tests::conformance::desk::{Desk, LONG, applied, ask};
+use operators_tests::conformance::desk::{Desk, LONG, applied, ask, ask_as};
+use operators_tests::conformance::transactional::taken;
 use operators_tests::fixtures::tenant;
 use operators_tests::stores::{Bench, SqliteBench};
 use rusqlite::Connection;
+use serde_json::json;
 
 /// Opens what must be refused; the message, which names the file.
 fn refusal(path: &Path) -> String {
@@ -248,6 +252,114 @@ async fn a_file_that_was_removed_or_replaced_is_written_no_more() {
                 .expect_err("what happened meanwhile is not known");
         }
     }
+}
+
+/// A store through a link had a lock file of its own beside the link: both took each other for dead at
+/// every heartbeat. By rule 2.9: a process that shows life keeps its turns.
+#[tokio::test]
+async fn a_store_opened_through_a_link_is_seen_alive() {
+    let bench = SqliteBench::fresh();
+    let straight = bench.store();
+    let folder = bench.folder().join("elsewhere");
+    fs::create_dir(&folder).expect("a folder");
+    symlink(bench.path(), folder.join("link.db")).expect("a link");
+    symlink(bench.folder(), bench.folder().join("folder")).expect("a link");
+    let linked = SqliteStore::open(&folder.join("link.db")).expect("opens");
+    let inside = SqliteStore::open(&bench.folder().join("folder/store.db")).expect("opens");
+    let mut sessions = Vec::new();
+    for store in [straight, linked, inside] {
+        let session = store.open_session("test", LONG).await.expect("a session");
+        sessions.push((store, session));
+    }
+    all_alive(&sessions).await;
+    assert!(!folder.join("link.db-alive").exists());
+}
+
+/// By rule 2.9 too: a lock file that is gone made everybody who came after invisible to those who were
+/// there.
+#[tokio::test]
+async fn a_lock_file_that_was_removed_or_replaced_buries_nobody() {
+    for replaced in [false, true] {
+        let bench = SqliteBench::fresh();
+        let lock_file = bench.folder().join("store.db-alive");
+        let mut sessions = Vec::new();
+        for _ in 0..2 {
+            let store = bench.store();
+            let session = store.open_session("test", LONG).await.expect("a session");
+            sessions.push((store, session));
+        }
+        fs::remove_file(&lock_file).expect("removes");
+        if replaced {
+            fs::write(&lock_file, "").expect("writes");
+        }
+        all_alive(&sessions).await;
+        let store = bench.store();
+        let session = store.open_session("test", LONG).await.expect("a session");
+        sessions.push((store, session));
+        all_alive(&sessions).await;
+    }
+}
+
+/// Every session beats, twice: the second beat shows whether the first of another buried it.
+async fn all_alive(sessions: &[(SqliteStore, SessionId)]) {
+    for _ in 0..2 {
+        for (store, session) in sessions {
+            let beat = store.heartbeat(*session).await.expect("beats");
+            assert_eq!(beat, Beat::Alive, "{session:?}");
+        }
+    }
+}
+
+/// A statement of others on a file that something happens to in between: what the statement heard, and
+/// what the next call hears, which must be that nothing more is written.
+async fn fails_under_a_statement(happens: impl FnOnce(&SqliteBench, &Connection)) -> String {
+    let bench = SqliteBench::fresh();
+    let desk = Desk::open(&bench).await;
+    let by_hand = Connection::open(bench.path()).expect("opens");
+    by_hand
+        .execute_batch("CREATE TABLE account (name TEXT); INSERT INTO account VALUES ('ada')")
+        .expect("writes");
+    let claim = ask_as(EffectClass::Transactional, "account:ada", "k1");
+    let insert = "INSERT INTO account VALUES ($1)";
+    let performance = taken(&desk, &claim, insert, json!(["bob"])).await;
+    happens(&bench, &by_hand);
+    let performed = desk.store.perform(&desk.tenant, performance).await;
+    let heard = performed.expect_err("not told as the statement's own failure");
+    assert!(!heard.is_retryable(), "{heard}");
+    let refused = desk.try_ask(&ask("order:1", "k2")).await;
+    let error = refused.expect_err("refused");
+    assert!(!error.is_retryable(), "{error}");
+    says(&error.to_string(), "nothing more is written");
+    heard.to_string()
+}
+
+/// By rule 8.4: what a statement of others meets of a failing disk is no answer of the database to
+/// that statement, and nothing more is written into such a file.
+#[tokio::test]
+async fn a_disk_that_fails_under_a_statement_of_others_ends_all_writing() {
+    let heard = fails_under_a_statement(|bench, by_hand| {
+        let find = "SELECT rootpage FROM sqlite_schema WHERE name = 'account'";
+        let page: u32 = by_hand.query_row(find, [], |row| row.get(0)).expect("page");
+        by_hand
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+            .expect("folds the log back");
+        let file = fs::OpenOptions::new().write(true).open(bench.path());
+        let mut file = file.expect("opens");
+        file.seek(SeekFrom::Start(u64::from(page - 1) * 4_096))
+            .expect("seeks");
+        file.write_all(&[0xAA; 4_096]).expect("writes");
+    });
+    says(&heard.await, "malformed");
+    // As an I/O error looks from outside: these words, and the transaction is over.
+    let heard = fails_under_a_statement(|_, by_hand| {
+        by_hand
+            .execute_batch(
+                "CREATE TRIGGER failing BEFORE INSERT ON account \
+                 BEGIN SELECT RAISE (ROLLBACK, 'disk I/O error'); END",
+            )
+            .expect("makes");
+    });
+    says(&heard.await, "disk I/O error");
 }
 
 /// By rule 5.4: not even by hand.

@@ -103,19 +103,32 @@ pub(super) fn judge(found: &TableDescription) -> Option<String> {
              with `operators doctor --create`"
         ));
     }
-    let is_strong = found.multi_region_consistency() == Some(&MultiRegionConsistency::Strong);
-    if !found.replicas().is_empty() && !is_strong {
-        return Some(
-            "it is a global table whose regions overwrite each other (last writer wins), so two \
-             regions could both claim one key; use a table of one region, or one with multi-region \
-             strong consistency"
-                .to_owned(),
-        );
+    if let Some(problem) = in_several_regions(found) {
+        return Some(problem.to_owned());
     }
     match found.table_status() {
         Some(TableStatus::Active | TableStatus::Updating) | None => None,
         Some(other) => Some(format!("it is {}", other.as_str().to_lowercase())),
     }
+}
+
+/// What stands against a global table, of either kind.
+fn in_several_regions(found: &TableDescription) -> Option<&'static str> {
+    if found.multi_region_consistency() == Some(&MultiRegionConsistency::Strong) {
+        // Every claim and every settlement is a transaction.
+        return Some(
+            "it is a global table with multi-region strong consistency, where DynamoDB runs no \
+             transactions, so nothing could be claimed; use a table of one region",
+        );
+    }
+    if !found.replicas().is_empty() {
+        return Some(
+            "it is a global table with multi-region eventual consistency, whose regions overwrite \
+             each other (last writer wins), so two regions could both claim one key; use a table of \
+             one region",
+        );
+    }
+    None
 }
 
 #[cfg(test)]
@@ -144,23 +157,32 @@ mod tests {
         assert_eq!(judge(&ours().build()), None);
     }
 
+    /// One with strong consistency was taken, and every claim would have failed there.
     #[test]
-    fn a_global_table_is_taken_only_if_strongly_consistent() {
+    fn a_global_table_is_refused_and_told_which_kind_it_is() {
         let replica = || {
             ReplicaDescription::builder()
                 .region_name("eu-west-1")
                 .build()
         };
-        let refused = judge(&ours().replicas(replica()).build()).expect("refused");
-        assert!(refused.contains("last writer wins"), "{refused}");
+        let unsaid = ours().replicas(replica());
         let eventual = ours()
             .replicas(replica())
             .multi_region_consistency(MultiRegionConsistency::Eventual);
-        assert!(judge(&eventual.build()).is_some());
-        let strong = ours()
-            .replicas(replica())
-            .multi_region_consistency(MultiRegionConsistency::Strong);
-        assert_eq!(judge(&strong.build()), None);
+        for table in [unsaid, eventual] {
+            let refused = judge(&table.build()).expect("refused");
+            assert!(refused.contains("eventual consistency"), "{refused}");
+            assert!(refused.contains("last writer wins"), "{refused}");
+            assert!(refused.contains("a table of one region"), "{refused}");
+        }
+        let strong = || ours().multi_region_consistency(MultiRegionConsistency::Strong);
+        // Its witness, or a replica that is being made, need not be among the replicas.
+        for table in [strong().replicas(replica()), strong()] {
+            let refused = judge(&table.build()).expect("refused");
+            assert!(refused.contains("strong consistency"), "{refused}");
+            assert!(refused.contains("no transactions"), "{refused}");
+            assert!(refused.contains("a table of one region"), "{refused}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use nix::sys::statfs::{self, FsType};
+use nix::sys::statfs;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::log::backfill;
@@ -37,10 +37,24 @@ const BUSY_MAX: Duration = Duration::from_secs(10);
 /// makes processes that share a file wait for nothing.
 const BUSY_PAUSE: Duration = Duration::from_micros(500);
 
-/// File systems whose locks `SQLite` cannot trust.
-const NETWORK_FILE_SYSTEMS: &[(FsType, &str)] = &[
-    (statfs::NFS_SUPER_MAGIC, "NFS"),
-    (statfs::SMB_SUPER_MAGIC, "SMB"),
+/// File systems that several machines may share, by the numbers that Linux has for them: `SQLite`
+/// trusts their locks no further than one machine, and its write-ahead log needs memory that all
+/// share. FUSE (0x65735546) is not among them, because it says nothing of what is behind it.
+const SHARED_FILE_SYSTEMS: &[(i64, &str)] = &[
+    (0x6969, "NFS"),
+    // The first is the old `smbfs`; `cifs` has two numbers of its own, by version.
+    (0x517B, "SMB"),
+    (0xFF53_4D42, "SMB"),
+    (0xFE53_4D42, "SMB"),
+    (0x0102_1997, "9p"),
+    (0x00C3_6400, "Ceph"),
+    // The two implementations have a number each.
+    (0x5346_414F, "AFS"),
+    (0x6B41_4653, "AFS"),
+    (0x7375_7245, "Coda"),
+    (0x0BD0_0BD0, "Lustre"),
+    (0x0116_1970, "GFS2"),
+    (0x7461_636F, "OCFS2"),
 ];
 
 /// Opens the file for reading and writing, made and migrated as needed; the problem in words if it
@@ -112,15 +126,23 @@ fn prepare_file(path: &Path) -> Result<(), String> {
     }
     let system =
         statfs::statfs(path).map_err(|error| format!("its disk cannot be asked: {error}"))?;
-    let found = NETWORK_FILE_SYSTEMS
-        .iter()
-        .find(|(kind, _)| *kind == system.filesystem_type());
-    match found {
-        Some((_, name)) => Err(format!(
-            "it is on {name}, whose locks cannot be trusted; keep it on a local disk"
+    match shared_file_system(system.filesystem_type().0) {
+        Some(name) => Err(format!(
+            "it is on {name}, which several machines may share and whose locks cannot be trusted; \
+             keep it on a local disk"
         )),
         None => Ok(()),
     }
+}
+
+/// The name of a file system that is refused, by its number.
+fn shared_file_system(number: impl TryInto<i64>) -> Option<&'static str> {
+    // Where the number is a signed word of 32 bits, the larger ones come out negative.
+    let number = number.try_into().ok()? & 0xFFFF_FFFF;
+    let mut known = SHARED_FILE_SYSTEMS.iter();
+    known
+        .find(|(kind, _)| *kind == number)
+        .map(|(_, name)| *name)
 }
 
 fn connect(path: &Path) -> Result<Connection, String> {
@@ -270,5 +292,44 @@ pub(super) fn in_words(error: rusqlite::Error) -> String {
              `sqlite3 FILE .recover`"
         ),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `cifs` was let through: it does not report the number that is named after SMB. The numbers are
+    /// those of Linux's `magic.h` and of the file systems' own headers.
+    #[test]
+    fn file_systems_that_machines_share_are_known_by_their_numbers() {
+        for (number, name) in [
+            (0x6969_i64, "NFS"),
+            (0x517B, "SMB"),
+            (0xFF53_4D42, "SMB"),
+            (0xFE53_4D42, "SMB"),
+            (0x0102_1997, "9p"),
+            (0x00C3_6400, "Ceph"),
+            (0x5346_414F, "AFS"),
+            (0x6B41_4653, "AFS"),
+            (0x7375_7245, "Coda"),
+            (0x0BD0_0BD0, "Lustre"),
+            (0x0116_1970, "GFS2"),
+            (0x7461_636F, "OCFS2"),
+        ] {
+            assert_eq!(shared_file_system(number), Some(name), "{number:#x}");
+        }
+        assert_eq!(shared_file_system(-11_317_950_i32), Some("SMB"));
+        for (number, name) in [
+            (0xEF53_i64, "ext4"),
+            (0x5846_5342, "XFS"),
+            (0x9123_683E, "btrfs"),
+            (0x2FC1_2FC1, "ZFS"),
+            (0x0102_1994, "tmpfs"),
+            (0x794C_7630, "overlayfs"),
+            (0x6573_5546, "FUSE"),
+        ] {
+            assert_eq!(shared_file_system(number), None, "{name}");
+        }
     }
 }

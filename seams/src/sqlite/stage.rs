@@ -21,7 +21,7 @@ use super::describe;
 use super::open;
 use super::proposals::Proposals;
 use super::rows::Rows;
-use super::writer::{sort, sorted};
+use super::trouble::{Trouble, sort, sorted, tells_of_damage};
 use crate::SystemClock;
 use crate::book::{self, Staged};
 
@@ -73,7 +73,7 @@ impl Stage {
         connection
             .pragma_update(None, "foreign_keys", true)
             .and_then(|()| connection.authorizer(Some(guarded)))
-            .map_err(|error| sorted(path, &error))?;
+            .map_err(|error| sorted(path, &error).told)?;
         Ok(Self {
             connection,
             is_guarded,
@@ -87,7 +87,7 @@ impl Stage {
         around: (&SignsOfLife, &Proposals),
         tenant: &TenantId,
         performance: &Performance,
-    ) -> Result<Performed, StoreError> {
+    ) -> Result<Performed, Trouble> {
         let mut part = Part::Whole;
         let mut undone = String::new();
         for _ in 0..2 {
@@ -97,10 +97,11 @@ impl Stage {
             }
             part = Part::Aftermath(&undone);
         }
-        Err(StoreError::Unavailable {
+        let unavailable = StoreError::Unavailable {
             store: describe(path),
             problem: undone,
-        })
+        };
+        Err(unavailable.into())
     }
 
     fn in_transaction(
@@ -110,7 +111,7 @@ impl Stage {
         tenant: &TenantId,
         performance: &Performance,
         part: Part<'_>,
-    ) -> Result<Try, StoreError> {
+    ) -> Result<Try, Trouble> {
         let broken = |error: rusqlite::Error| sorted(path, &error);
         self.execute("BEGIN IMMEDIATE").map_err(broken)?;
         let open = Open(self);
@@ -120,7 +121,7 @@ impl Stage {
             Staged::Told(performed) => return Ok(Try::Done(performed)),
             Staged::Refuse(error) => performance.not_run(error),
             Staged::Run => match part {
-                Part::Whole => self.run(performance).map_err(broken)?,
+                Part::Whole => self.run(path, performance)?,
                 Part::Aftermath(error) => performance.settlement(Err(error.to_owned())),
             },
         };
@@ -147,17 +148,21 @@ impl Stage {
     }
 
     /// The settlement that follows from the statement, which is undone unless it says `Applied`.
-    fn run(&self, performance: &Performance) -> rusqlite::Result<Settlement> {
-        self.execute("SAVEPOINT work")?;
-        let ran = self.guarded(performance.work.statement());
-        let settlement = performance.settlement(ran.map_err(Failure::into_words));
+    fn run(&self, path: &Path, performance: &Performance) -> Result<Settlement, Trouble> {
+        let broken = |error: rusqlite::Error| sorted(path, &error);
+        self.execute("SAVEPOINT work").map_err(broken)?;
+        let ran = match self.guarded(performance.work.statement()) {
+            Err(Failure::Broken(said)) => return Err(Trouble::of_damage(path, said)),
+            ran => ran.map_err(Failure::into_words),
+        };
+        let settlement = performance.settlement(ran);
         if self.connection.is_autocommit() {
             return Ok(settlement);
         }
         if !matches!(settlement.outcome, SettledOutcome::Applied(_)) {
-            self.execute("ROLLBACK TO work")?;
+            self.execute("ROLLBACK TO work").map_err(broken)?;
         }
-        self.execute("RELEASE work")?;
+        self.execute("RELEASE work").map_err(broken)?;
         Ok(settlement)
     }
 
@@ -175,6 +180,8 @@ impl Stage {
             .progress_handler(0, None::<fn() -> bool>)
             .map_err(refused)?;
         match ran {
+            // Asked before the time it took: a failing disk is slow as well.
+            Err(Failure::Refused(said)) if tells_of_damage(&said) => Err(Failure::Broken(said)),
             Err(Failure::Refused(_)) if clock.monotonic() >= deadline => Err(Failure::Refused(
                 format!("it did not end within {deadline:?}"),
             )),

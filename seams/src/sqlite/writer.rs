@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
 use operators_kernel::{Performance, Performed, StoreError, TenantId};
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::alive::SignsOfLife;
@@ -19,6 +19,7 @@ use super::proposals::Proposals;
 use super::records::RowError;
 use super::rows::Rows;
 use super::stage::Stage;
+use super::trouble::{Trouble, sort, sorted};
 use crate::book::BookError;
 
 /// The most calls in one commit: bounds how long the first of them waits for the last.
@@ -75,8 +76,8 @@ trait Job: Send {
 
 /// One call whose work is done but not yet durable.
 trait Pending {
-    /// Whether the work failed and must be undone.
-    fn has_failed(&self) -> bool;
+    /// Why the work failed and must be undone, if it did.
+    fn trouble(&self) -> Option<&Trouble>;
     /// Answers, as the commit went.
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
 }
@@ -103,17 +104,18 @@ where
 }
 
 struct Done<T> {
-    outcome: Result<T, StoreError>,
+    outcome: Result<T, Trouble>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
 impl<T> Pending for Done<T> {
-    fn has_failed(&self) -> bool {
-        self.outcome.is_err()
+    fn trouble(&self) -> Option<&Trouble> {
+        self.outcome.as_ref().err()
     }
 
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
         let Self { outcome, reply } = *self;
+        let outcome = outcome.map_err(|trouble| trouble.told);
         // Whoever asked may have left; the work is done all the same.
         drop(reply.send(outcome.and_then(|value| committed.map(|()| value))));
     }
@@ -199,7 +201,7 @@ struct Desk {
 enum Batch {
     /// Whatever was written is whole.
     Clean,
-    /// A job failed after it wrote.
+    /// A job failed after it wrote, or its failure ended the transaction.
     Spoilt,
 }
 
@@ -253,7 +255,7 @@ impl Desk {
             let around = (&*self.alive, &self.proposals);
             let performed = stage.perform(&self.path, around, &tenant, &performance);
             self.stage = Some(stage);
-            performed
+            performed.map_err(|trouble| self.note(trouble))
         });
         // Whoever asked may have left; the work is done all the same.
         drop(reply.send(performed));
@@ -286,8 +288,13 @@ impl Desk {
         if committed.is_err() {
             // A failed transaction may still be open; if it is not, this fails and changes nothing.
             drop(self.execute("ROLLBACK"));
+            self.alive.take_back();
+        } else {
+            self.alive.keep();
         }
         for job in pending {
+            let damage = job.trouble().and_then(|trouble| trouble.damage.clone());
+            self.broken = self.broken.take().or(damage);
             job.answer(committed.clone());
         }
     }
@@ -297,26 +304,33 @@ impl Desk {
         batch: Vec<Box<dyn Job>>,
         pending: &mut Vec<Box<dyn Pending>>,
     ) -> rusqlite::Result<Batch> {
-        let mut rows = Rows::new(&self.connection, &self.alive, &self.proposals)?;
-        let mut outcome = Batch::Clean;
-        for job in batch {
-            if self.connection.is_autocommit() {
-                // A failing disk has ended the transaction; nothing may be written outside one.
-                job.refuse(self.spoilt());
-                outcome = Batch::Spoilt;
-                continue;
+        let mut batch = batch.into_iter();
+        let mut rows = match Rows::new(&self.connection, &self.alive, &self.proposals) {
+            Ok(rows) => rows,
+            Err(error) => {
+                let told = sorted(&self.path, &error).told;
+                batch.for_each(|job| job.refuse(told.clone()));
+                return Err(error);
             }
+        };
+        while let Some(job) = batch.next() {
             let before = self.connection.total_changes();
             let done = job.run(&mut rows, &self.path);
-            if done.has_failed() && self.connection.total_changes() != before {
-                outcome = Batch::Spoilt;
-            }
+            // INVARIANT (one-transaction): SQLite itself ends the transaction after an I/O error, a
+            // full disk or a lack of memory, and the work of every job before goes with it. What
+            // is written after that, a log's head above all, would be there without them.
+            let is_spoilt = self.connection.is_autocommit()
+                || done.trouble().is_some_and(|trouble| {
+                    trouble.damage.is_some() || self.connection.total_changes() != before
+                });
             pending.push(done);
+            if is_spoilt {
+                batch.for_each(|job| job.refuse(self.spoilt()));
+                return Ok(Batch::Spoilt);
+            }
         }
-        if matches!(outcome, Batch::Clean) {
-            rows.write_logs()?;
-        }
-        Ok(outcome)
+        rows.write_logs()?;
+        Ok(Batch::Clean)
     }
 
     /// What those hear whose batch is undone for a neighbour's sake.
@@ -350,16 +364,16 @@ impl Desk {
         Ok(())
     }
 
-    /// Sorts an error of the transaction itself; one of the disk ends all writing, because what is
-    /// on the disk after a failed sync is not known.
+    /// Sorts an error of the transaction itself.
     fn sort(&mut self, error: &rusqlite::Error) -> StoreError {
-        let sorted = sorted(&self.path, error);
-        if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) {
-            self.broken = Some(format!(
-                "the disk failed ({error}); nothing more is written"
-            ));
-        }
-        sorted
+        let trouble = sorted(&self.path, error);
+        self.note(trouble)
+    }
+
+    /// What the caller hears; damage ends all writing.
+    fn note(&mut self, trouble: Trouble) -> StoreError {
+        self.broken = self.broken.take().or(trouble.damage);
+        trouble.told
     }
 }
 
@@ -369,50 +383,162 @@ fn identity_of(path: &Path) -> Option<FileIdentity> {
     Some((found.dev(), found.ino()))
 }
 
-pub(super) fn sort(path: &Path, error: BookError<RowError>) -> StoreError {
-    let unusable = |problem| StoreError::Unusable {
-        store: describe(path),
-        problem,
-    };
-    match error {
-        BookError::SessionDead(session) => StoreError::SessionDead {
-            store: describe(path),
-            session,
-        },
-        BookError::KeyMissing(key) => unusable(format!(
-            "key `{key}` was claimed but its row is gone; rows were deleted by hand"
-        )),
-        BookError::Note(error) => unusable(error.to_string()),
-        BookError::Records(RowError::Sql(error)) => sorted(path, &error),
-        BookError::Records(RowError::Alive(error)) => StoreError::Unavailable {
-            store: describe(path),
-            problem: format!("its lock file: {error}"),
-        },
-        BookError::Records(RowError::Meaning { what, problem }) => {
-            unusable(format!("{what} cannot be read: {problem}"))
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use operators_kernel::{Directive, DirectiveAnswer, Order, SessionId, Timestamp};
+    use rusqlite::ffi;
+    use tempfile::TempDir;
+
+    use super::super::open;
+    use super::super::records::meaning;
+    use super::*;
+    use crate::book;
+
+    type Reply<T> = oneshot::Receiver<Result<T, StoreError>>;
+
+    /// A desk without its thread, so that a batch is what is handed to it.
+    fn desk() -> (TempDir, Desk) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store.db");
+        let connection = open::open(&path).expect("opens");
+        let alive = SignsOfLife::open(&path).expect("opens");
+        let desk = Desk::new(&path, connection, Arc::new(alive));
+        (folder, desk)
+    }
+
+    fn job<T: Send + 'static>(
+        work: impl FnOnce(&mut Rows<'_>) -> Result<T, BookError<RowError>> + Send + 'static,
+    ) -> (Box<dyn Job>, Reply<T>) {
+        let (reply, answer) = oneshot::channel();
+        (Box::new(Call { work, reply }), answer)
+    }
+
+    /// A call that leaves one receipt.
+    fn pause(receipt_id: &'static str) -> (Box<dyn Job>, Reply<DirectiveAnswer>) {
+        job(move |rows| {
+            let directive = Directive {
+                order: Order::Pause(None),
+                by: "ada".to_owned(),
+                note: None,
+                receipt_id: receipt_id.into(),
+                at: Timestamp::from_micros(0),
+            };
+            let tenant = TenantId::parse("acme").expect("a tenant");
+            book::direct(rows, &tenant, &directive)
+        })
+    }
+
+    fn answer<T>(mut reply: Reply<T>) -> Result<T, StoreError> {
+        reply.try_recv().expect("an answer")
+    }
+
+    /// How many receipts there are, and how many the log's head speaks for.
+    fn receipts_and_head(desk: &Desk) -> (i64, i64) {
+        let counted =
+            "SELECT (SELECT count(*) FROM receipt), (SELECT coalesce(sum(size), 0) FROM log)";
+        let counted = desk
+            .connection
+            .query_row(counted, [], |row| Ok((row.get(0)?, row.get(1)?)));
+        counted.expect("counts")
+    }
+
+    /// The last job of a batch met an error at which `SQLite` itself ended the transaction. It had
+    /// written nothing, so the batch passed for clean, and the log's head was written outside any
+    /// transaction: it spoke for receipts that were gone, as if somebody had taken them out.
+    #[test]
+    fn a_transaction_that_ended_by_itself_takes_its_whole_batch_with_it() {
+        for last in [true, false] {
+            let (_folder, mut desk) = desk();
+            let (first, told) = pause("rc_1");
+            let (ends, failed) = job::<()>(|rows| {
+                rows.execute("ROLLBACK", [])?;
+                Err(meaning("a row", "as after an error of the disk").into())
+            });
+            let mut batch = vec![first, ends];
+            let behind = (!last).then(|| pause("rc_2"));
+            let behind = behind.map(|(job, told)| {
+                batch.push(job);
+                told
+            });
+            desk.commit(batch);
+            assert_eq!(receipts_and_head(&desk), (0, 0), "last: {last}");
+            for undone in [Some(told), behind].into_iter().flatten() {
+                let error = answer(undone).expect_err("undone");
+                assert!(error.is_retryable(), "{error}");
+            }
+            answer(failed).expect_err("failed");
+
+            let (again, told) = pause("rc_1");
+            desk.commit(vec![again]);
+            answer(told).expect("later work goes on");
+            assert_eq!(receipts_and_head(&desk), (1, 1));
         }
     }
-}
 
-/// Busy and full pass; a damaged or foreign file does not.
-pub(super) fn sorted(path: &Path, error: &rusqlite::Error) -> StoreError {
-    let store = describe(path);
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Unavailable {
-            store,
-            problem: "another process has held its write lock for 10 s".to_owned(),
-        },
-        Some(ErrorCode::DiskFull) => StoreError::Unavailable {
-            store,
-            problem: "the disk is full".to_owned(),
-        },
-        Some(ErrorCode::OutOfMemory) => StoreError::Unavailable {
-            store,
-            problem: "out of memory".to_owned(),
-        },
-        _ => StoreError::Unusable {
-            store,
-            problem: error.to_string(),
-        },
+    /// The lock of a session that was never committed stayed. Its number was free again, and the next
+    /// process that opened a session got it and could not lock it.
+    #[test]
+    fn a_session_that_was_not_committed_shows_no_life() {
+        let (_folder, mut desk) = desk();
+        let others = SignsOfLife::open(&desk.path).expect("opens");
+        let opens = |alive: &Arc<SignsOfLife>| {
+            let alive = Arc::clone(alive);
+            job(move |rows| {
+                let session = rows.add_session("test", Duration::from_secs(30))?;
+                alive.show(session).map_err(RowError::Alive)?;
+                Ok(session)
+            })
+        };
+        let (opening, told) = opens(&desk.alive);
+        let (ends, _) = job::<()>(|rows| {
+            rows.execute("ROLLBACK", [])?;
+            Err(meaning("a row", "as after an error of the disk").into())
+        });
+        desk.commit(vec![opening, ends]);
+        answer(told).expect_err("undone");
+        assert!(!desk.alive.is_ours(SessionId(1)));
+        assert!(!others.is_shown_elsewhere(SessionId(1)).expect("asks"));
+
+        let (opening, told) = opens(&desk.alive);
+        desk.commit(vec![opening]);
+        assert_eq!(answer(told).expect("opens"), SessionId(1));
+        let (fails, _) = job::<()>(|_| Err(meaning("a row", "damaged").into()));
+        desk.commit(vec![fails]);
+        assert!(
+            others.is_shown_elsewhere(SessionId(1)).expect("asks"),
+            "and stays"
+        );
+    }
+
+    /// A failing disk was noticed at the commit alone; an error inside a call left its handle writing.
+    #[test]
+    fn after_an_error_of_the_disk_inside_a_call_nothing_more_is_written() {
+        for code in [
+            ffi::SQLITE_IOERR_READ,
+            ffi::SQLITE_CORRUPT,
+            ffi::SQLITE_NOTADB,
+        ] {
+            let (_folder, mut desk) = desk();
+            let (first, told) = pause("rc_1");
+            let (fails, failed) = job::<()>(move |_| {
+                let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+                Err(RowError::Sql(error).into())
+            });
+            desk.commit(vec![first, fails]);
+            assert!(answer(told).expect_err("undone").is_retryable());
+            assert!(!answer(failed).expect_err("failed").is_retryable());
+
+            let (later, told) = pause("rc_2");
+            desk.commit(vec![later]);
+            let error = answer(told).expect_err("refused");
+            assert!(!error.is_retryable(), "{error}");
+            assert!(
+                error.to_string().contains("nothing more is written"),
+                "{error}"
+            );
+            assert_eq!(receipts_and_head(&desk), (0, 0));
+        }
     }
 }
