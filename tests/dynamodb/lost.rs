@@ -2,7 +2,7 @@
 
 use operators_kernel::life::Phase;
 use operators_kernel::{ClaimAnswer, ContentDigest, StoreError};
-use operators_tests::conformance::desk::{Desk, again, applied, ask, failed};
+use operators_tests::conformance::desk::{Desk, again, applied, ask, failed, unheard};
 use operators_tests::proxy::{Fate, Proxy};
 
 use crate::common::{process, table};
@@ -72,6 +72,26 @@ async fn a_place_in_the_queue_whose_answer_was_lost_is_found_again() {
     let attempt = desk.take(&claim).await;
     desk.end(&attempt, applied()).await;
     holder.run(&ask("order:1", "k3"), applied()).await;
+}
+
+/// Rule 8.3: credentials that end between the two say nothing about the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_may_have_landed_is_not_given_up_because_the_next_was_refused() {
+    let Some((_, url, proxy)) = table().await else {
+        return;
+    };
+    let desk = process(&url).await;
+    let claim = ask("order:1", "k1");
+    let refused = || refuse(400, "AccessDeniedException");
+    proxy.next(WRITE, [Fate::LoseAnswer, refused()]);
+    let lost = desk.try_ask(&claim).await.expect_err("no answer");
+    assert!(lost.is_retryable(), "{lost}");
+    let attempt = desk.take(&unheard(&claim)).await;
+    assert_eq!(attempt.mark.attempt, 1, "found, not made again");
+    // Where nothing can have landed it is said at once.
+    proxy.next(WRITE, [refused()]);
+    let lost = desk.try_ask(&ask("order:2", "k2")).await;
+    assert!(!lost.expect_err("refused").is_retryable());
 }
 
 /// Rules 8.2, 8.3: what may have landed is found when the store answers again.

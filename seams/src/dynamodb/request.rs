@@ -233,6 +233,13 @@ impl Table {
         let items = writes.iter().map(|write| self.transact(id, write));
         let items: Vec<TransactWriteItem> = items.collect::<Result<_, StoreError>>()?;
         let mut pauses = Pauses::new(&self.observer);
+        // One try before may have been done, its answer lost: what is said of the next is nothing
+        // about that one, so it is asked again, by whoever asked.
+        let mut may_be_done = false;
+        let never = |error: StoreError, may_be_done: bool| match error {
+            StoreError::Unusable { problem, .. } if may_be_done => self.unavailable(problem),
+            error => error,
+        };
         loop {
             let sent = self
                 .client
@@ -252,11 +259,12 @@ impl Table {
                 });
             }
             if let Some(problem) = invalid(&error) {
-                return Err(self.unusable(problem));
+                return Err(never(self.unusable(problem), may_be_done));
             }
             match self.sort(&error) {
-                Failure::Never(error) => return Err(error),
+                Failure::Never(error) => return Err(never(error, may_be_done)),
                 Failure::Later(problem) => {
+                    may_be_done = true;
                     if !pauses.pause(&self.observer).await {
                         return Err(self.unavailable(problem));
                     }
