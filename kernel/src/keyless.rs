@@ -37,7 +37,9 @@ impl Keyless {
 
     /// Gate 2: a read, once everything before it has had its turn. No dedup, no policy.
     pub(crate) async fn read(self, reply: &mut Reply) -> Result<ActionResult, ExecError> {
-        self.pass_between_processes(reply).await?;
+        if let Some(full) = self.pass_between_processes(reply).await? {
+            return self.refuse_overloaded(full, reply).await;
+        }
         let refusal = self.proposed.invalid_args();
         let outcome = match (refusal, &self.proposed.tool) {
             (Some(refusal), _) => Outcome::Refused(refusal),
@@ -60,12 +62,18 @@ impl Keyless {
 
     /// A caller that was told of a silent or failing store is answered for good: what is left to do
     /// then is to find out whether there is a place in the queue, and to give it back.
-    async fn pass_between_processes(&self, reply: &mut Reply) -> Result<(), ExecError> {
+    ///
+    /// Tells if too many wait there already.
+    async fn pass_between_processes(
+        &self,
+        reply: &mut Reply,
+    ) -> Result<Option<Overloaded>, ExecError> {
         let kernel = &self.kernel;
         let (durable, tenant) = (&kernel.seams.durable, &self.proposed.run.tenant);
         let entity = &self.proposed.action.entity_key;
         let asker = &self.proposed.receipt_id;
         let mut ticket = None;
+        let mut counted = None;
         let mut waits = 0;
         let mut patience = kernel.patience();
         loop {
@@ -76,12 +84,21 @@ impl Keyless {
                 .await;
             match passed {
                 Ok(None) if reply.is_answered() => return Err(ExecError::Abandoned),
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok(None),
                 Ok(Some(place)) if reply.is_answered() || reply.is_caller_gone() => {
                     kernel.leave(tenant, entity, place).await;
                     return Err(ExecError::Abandoned);
                 }
                 Ok(Some(place)) => {
+                    if counted.is_none() {
+                        match kernel.flights.wait_abroad((tenant.clone(), entity.clone())) {
+                            Ok(waiting) => counted = Some(waiting),
+                            Err(full) => {
+                                kernel.leave(tenant, entity, place).await;
+                                return Ok(Some(full));
+                            }
+                        }
+                    }
                     ticket = Some(place);
                     durable.wait(tenant, entity, place, waits).await;
                     waits = waits.saturating_add(1);

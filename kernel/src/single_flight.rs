@@ -28,6 +28,8 @@ pub(crate) struct Flights {
     // A sharded map, so that arrivals on different entities rarely meet; its guards are never held
     // over an await (a lint denies it).
     tails: DashMap<Lane, Tail, DefaultHashBuilder>,
+    /// Reads that found nobody here and wait in the store's queue, behind another process.
+    abroad: DashMap<Lane, usize, DefaultHashBuilder>,
     waiters_max: usize,
 }
 
@@ -86,6 +88,7 @@ impl Flights {
     pub(crate) fn new(waiters_max: usize) -> Self {
         Self {
             tails: DashMap::with_hasher_and_shard_amount(DefaultHashBuilder::default(), SHARDS),
+            abroad: DashMap::default(),
             waiters_max,
         }
     }
@@ -139,6 +142,21 @@ impl Flights {
             prior: Some(Arc::clone(&tail.gate)),
             waiting: Some(waiting),
         })
+    }
+
+    /// Counts a read that has to wait in the store's queue: what acts waits here behind one of its
+    /// own, reads would all queue there.
+    pub(crate) fn wait_abroad(&self, lane: Lane) -> Result<Abroad<'_>, Overloaded> {
+        let mut waiting = self.abroad.entry(lane.clone()).or_default();
+        if *waiting >= self.waiters_max {
+            return Err(Overloaded {
+                waiters_max: self.waiters_max,
+            });
+        }
+        *waiting += 1;
+        drop(waiting);
+        let flights = self;
+        Ok(Abroad { flights, lane })
     }
 
     /// How many entities have a queue right now.
@@ -202,6 +220,21 @@ struct Waiting(Arc<AtomicUsize>);
 impl Drop for Waiting {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A read that waits in the store's queue, counted for as long as it does.
+pub(crate) struct Abroad<'a> {
+    flights: &'a Flights,
+    lane: Lane,
+}
+
+impl Drop for Abroad<'_> {
+    fn drop(&mut self) {
+        self.flights.abroad.remove_if_mut(&self.lane, |_, waiting| {
+            *waiting = waiting.saturating_sub(1);
+            *waiting == 0
+        });
     }
 }
 

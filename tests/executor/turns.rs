@@ -267,6 +267,34 @@ async fn a_read_waits_for_another_executors_effect() {
     }
 }
 
+/// Rule 2.5: reads behind another process wait in the store's queue, and are counted there too.
+#[tokio::test]
+async fn one_read_too_many_behind_another_process_is_refused_as_overloaded() {
+    let mut world = memory().world;
+    world.settings.waiters_max = 2;
+    let other = Arc::new(neighbour(&world).start().await);
+    let executor = Arc::new(world.start().await);
+    let read = |name: &str| action("orders.get", "e", name, json!({}));
+    let held = held_inside(&other, &world, hold("e", "k")).await;
+    let first = begin(&executor, &world, read("r1")).await;
+    let second = begin(&executor, &world, read("r2")).await;
+    let_others_run().await;
+    for name in ["r3", "r4"] {
+        let refused = one(&executor, &world, read(name)).await;
+        assert_eq!(words(&refused), "BLOCK false overloaded");
+    }
+    world.connector.gate.add_permits(3);
+    held.await.expect("joins").expect("a result");
+    for waited in [first, second] {
+        let waited = waited.await.expect("joins").expect("a result");
+        assert_eq!(words(&waited), "ALLOW true -");
+    }
+    assert_eq!(
+        words(&one(&executor, &world, read("r5")).await),
+        "ALLOW true -"
+    );
+}
+
 /// Rule 2.5: the bound is exact, the refusal has a receipt, and those admitted keep their order.
 #[tokio::test]
 async fn one_waiter_too_many_is_refused_as_overloaded() {
