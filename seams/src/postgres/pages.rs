@@ -24,7 +24,9 @@ const BURIALS_MAX: u32 = 64;
 
 /// How a transaction begins. One whose owner is frozen or cut off is ended by the server before
 /// whoever waits for its locks gives up (5 s); the server would believe in its connection for hours.
-pub(super) const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '3s'";
+/// Its isolation is named, because the functions refuse any other, whatever the default is.
+pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
+    SET LOCAL idle_in_transaction_session_timeout = '3s'";
 
 /// The records a decision is about.
 #[derive(Debug, Clone)]
