@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     /// Of every script of the schema that has the number [`SCHEMA`].
-    const SCRIPTS: &str = "sha256:88b62676a9d6a4499eda082b2c1d76f069b7cb49d756fdf7d754adda70d41e45";
+    const SCRIPTS: &str = "sha256:5557c66bb3fd7ca42e21dba38a7df15b03d3dbaf1dcee87541847546cacc4b11";
 
     /// A database that has the number keeps the functions it has, whatever stands in the files.
     #[test]

@@ -4,6 +4,9 @@
 -- A call that comes alone is decided by a few plain statements, and a batch is looked at first, so
 -- that only what it needs is run. Each answers with one text: fields are separated by U+001F and
 -- items by U+001E, which no value holds.
+--
+-- What is paused is looked at FOR KEY SHARE, for the lock on its table, which even a look that finds
+-- nothing takes, before the statement looks at anything: see `notes.sql`.
 
 -- What the key's record alone says about a claim. `is_same`: burned by the same arguments, under a
 -- receipt that a duplicate can cite. `is_its_own`: this very proposal was here before.
@@ -82,7 +85,8 @@ BEGIN
             WHERE s.session_id = its_session AND s.dead_at IS NULL)
           AND (acked = '' OR EXISTS (SELECT FROM operators.receipt r WHERE r.receipt_id = acked))
           -- Whether it stops this one is not for here to know.
-          AND NOT EXISTS (SELECT FROM operators.pause p WHERE p.tenant = its_tenant)
+          AND NOT EXISTS (SELECT FROM operators.pause p
+            WHERE p.tenant = its_tenant FOR KEY SHARE)
       ON CONFLICT (tenant, entity_key)
         DO UPDATE SET fence = e.fence + 1, holder = excluded.holder
         WHERE e.holder IS NULL AND e.doubt IS NULL AND NOT e.contended
@@ -196,7 +200,7 @@ BEGIN
               WHERE e.tenant = tenant_of[i.n] AND e.entity_key = entity_of[i.n]) IS FALSE THEN 'slow'
             -- Whether it stops this one is not for here to know.
             WHEN (v.verdict = 'new' OR v.verdict = 'again') AND EXISTS (SELECT
-              FROM operators.pause p WHERE p.tenant = tenant_of[i.n]) THEN 'slow'
+              FROM operators.pause p WHERE p.tenant = tenant_of[i.n] FOR KEY SHARE) THEN 'slow'
             ELSE v.verdict END AS verdict
         FROM generate_series(1, cardinality(tenant_of)) AS i (n)
         LEFT JOIN LATERAL (SELECT * FROM operators.key f
