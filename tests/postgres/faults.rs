@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use operators_kernel::ClaimAnswer;
 use operators_kernel::life::Phase;
-use operators_tests::conformance::desk::{Desk, again, applied, ask};
+use operators_kernel::{ClaimAnswer, Order, Reason};
+use operators_tests::conformance::desk::{Desk, again, applied, ask, failed, unheard};
 use operators_tests::postgres::run;
 use operators_tests::proxy::{Fate, Proxy};
 use sqlx::Row;
 
 use crate::common::{End, database, desk, drive, settlement};
+use crate::pauses::direct;
 
 /// The next answers are lost, each with its connection.
 fn lose(proxy: &Proxy, answers: u32) {
@@ -101,6 +102,47 @@ async fn a_claim_whose_answer_is_lost_on_an_idle_connection_is_told_not_asked_ag
         let mut unheard = claim;
         unheard.asked_before = true;
         desk.try_ask(&unheard).await.expect("found as it was left");
+    }
+}
+
+/// Rules 5.1, 8.3. A claim that is stuck on its way is asked about again and refused, and only then
+/// arrives: it was granted under the receipt of its refusal. Alone and in a batch, of a key that
+/// nobody knew and of one that was free again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_arrives_after_it_was_refused_is_not_granted() {
+    for (many, is_new) in [(1, true), (2, true), (1, false), (2, false)] {
+        let Some(database) = database().await else {
+            return;
+        };
+        let url = database.url();
+        let proxy = Proxy::before(&url);
+        let (stuck, mut other) = (desk(proxy.url()).await, desk(&url).await);
+        other.session = stuck.session;
+        let mut claims = Vec::new();
+        for n in 0..many {
+            let mut claim = ask(&format!("e{n}"), &format!("k{n}"));
+            if !is_new {
+                other.run(&claim, failed()).await;
+                claim = again(&claim);
+            }
+            claims.push(stuck.filled(&claim));
+        }
+        proxy.next("claim", [Fate::Delay(Duration::from_millis(700))]);
+        let asked = stuck.store.claim(&stuck.tenant, claims.clone());
+        let asked = tokio::time::timeout(Duration::from_millis(100), asked).await;
+        asked.expect_err("its caller gives up");
+        direct(&other, Order::Pause(None)).await.expect("pauses");
+        for claim in &claims {
+            other.refused_as(Reason::Paused, &unheard(claim)).await;
+        }
+        direct(&other, Order::Resume(None)).await.expect("resumes");
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        for n in 0..many {
+            let found = other.find(&format!("k{n}")).await.map(|found| found.phase);
+            let free = (!is_new).then_some(Phase::Failed);
+            assert_eq!(found, free, "{many}, new: {is_new}");
+            assert_eq!(other.entity(&format!("e{n}")).await.holder, None);
+        }
     }
 }
 

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     /// Of every script of the schema that has the number [`SCHEMA`].
-    const SCRIPTS: &str = "sha256:5557c66bb3fd7ca42e21dba38a7df15b03d3dbaf1dcee87541847546cacc4b11";
+    const SCRIPTS: &str = "sha256:a76d3fa3be6e681ad8436d12ff464d51de1d5f1cb5672152482fd364c741d5a2";
 
     /// A database that has the number keeps the functions it has, whatever stands in the files.
     #[test]

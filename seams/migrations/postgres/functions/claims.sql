@@ -93,13 +93,16 @@ BEGIN
           AND e.landing_until <= now_us AND coalesce(its_revision >= e.revision, true)
       RETURNING e.fence INTO its_fence;
     IF its_fence IS NOT NULL THEN
+      -- A statement that was long on its way may find that its proposal has its receipt: it was
+      -- asked again meanwhile, and refused. Looked for under the turn's lock, where that is decided.
       IF verdict = 'new' THEN
         INSERT INTO operators.key (tenant, idempotency_key, entity_key, fingerprint, effect,
             on_unknown, receipt_id, proposal, session_id, fence, first_intent_at, quiescent_at,
             open_until, generation, attempt, phase, open_attempts)
-          VALUES (its_tenant, its_key, its_entity, its_fingerprint, its_effect, its_on_unknown,
-            its_receipt, its_proposal, its_session, its_fence, now_us, now_us + its_span,
-            -9223372036854775808, 1, 1, 'intent', '[]')
+          SELECT its_tenant, its_key, its_entity, its_fingerprint, its_effect, its_on_unknown,
+              its_receipt, its_proposal, its_session, its_fence, now_us, now_us + its_span,
+              -9223372036854775808, 1, 1, 'intent', '[]'
+            WHERE NOT EXISTS (SELECT FROM operators.receipt r WHERE r.receipt_id = its_receipt)
           ON CONFLICT (tenant, idempotency_key) DO NOTHING;
       ELSE
         UPDATE operators.key k SET entity_key = its_entity, fingerprint = its_fingerprint,
@@ -109,12 +112,13 @@ BEGIN
             open_until = -9223372036854775808, attempt = its_attempt + 1, phase = 'intent',
             open_attempts = '[]', applied_receipt = NULL, application = NULL
           WHERE k.tenant = its_tenant AND k.idempotency_key = its_key AND k.phase = was
-            AND k.generation = its_generation AND k.attempt = its_attempt;
+            AND k.generation = its_generation AND k.attempt = its_attempt
+            AND NOT EXISTS (SELECT FROM operators.receipt r WHERE r.receipt_id = its_receipt);
       END IF;
       IF FOUND THEN
         RETURN concat_ws(E'\x1f', 'claimed', its_generation, its_attempt + 1, its_fence);
       END IF;
-      -- Somebody claimed the key meanwhile: no intent, no turn.
+      -- Somebody claimed the key meanwhile, or this was ended: no intent, no turn.
       UPDATE operators.entity e SET holder = NULL
         WHERE e.tenant = its_tenant AND e.entity_key = its_entity;
     END IF;
@@ -201,6 +205,10 @@ BEGIN
             -- Whether it stops this one is not for here to know.
             WHEN (v.verdict = 'new' OR v.verdict = 'again') AND EXISTS (SELECT
               FROM operators.pause p WHERE p.tenant = tenant_of[i.n] FOR KEY SHARE) THEN 'slow'
+            -- Its proposal has its receipt, as in `claim_one`. No EXISTS: that may become a look at
+            -- all receipts.
+            WHEN (v.verdict = 'new' OR v.verdict = 'again') AND (SELECT r.sequence
+              FROM operators.receipt r WHERE r.receipt_id = receipt_of[i.n]) IS NOT NULL THEN 'slow'
             ELSE v.verdict END AS verdict
         FROM generate_series(1, cardinality(tenant_of)) AS i (n)
         LEFT JOIN LATERAL (SELECT * FROM operators.key f
