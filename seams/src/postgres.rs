@@ -75,8 +75,9 @@ impl PgStore {
     /// Connects to `postgres://user:password@host:port/database`, and makes or upgrades the schema
     /// `operators` there.
     ///
-    /// Refuses a server that is a standby, that loses what it acknowledges (`fsync = off`), or whose
-    /// schema a newer version wrote or one before the first release, and says which. TLS with a
+    /// Refuses a server that is a standby, that loses what it acknowledges (`fsync = off`), whose
+    /// transactions begin above `read committed`, or whose schema a newer version wrote or one before
+    /// the first release, and says which. TLS with a
     /// verified name is the default for another machine. `?connections=N` sets how many connections
     /// it may open (8).
     pub async fn connect(url: &str) -> Result<Self, StoreError> {

@@ -104,12 +104,7 @@ impl Encode<'_, Postgres> for Nothing {
 pub fn failed(error: &sqlx::Error) -> Failure {
     match error {
         sqlx::Error::Database(said) => {
-            let code = said.code().unwrap_or_default();
-            // The server is going away, or ended this connection; a cancelled statement is not that.
-            let is_over = code.starts_with("08")
-                || code.starts_with("57P")
-                || matches!(&*code, "25P03" | "25P04");
-            if is_over {
+            if is_over(&said.code().unwrap_or_default()) {
                 Failure::Broken(told(error))
             } else {
                 Failure::Refused(told(error))
@@ -120,6 +115,13 @@ pub fn failed(error: &sqlx::Error) -> Failure {
         }
         _ => Failure::Refused(told(error)),
     }
+}
+
+/// Whether an error of this `SQLSTATE` ends the connection, or leaves open what was done on it: the
+/// server goes away, ends a transaction that stood still for too long (25P03, 25P04), or does not
+/// know itself (40003). A cancelled statement is not that.
+pub fn is_over(code: &str) -> bool {
+    code.starts_with("08") || code.starts_with("57P") || matches!(code, "25P03" | "25P04" | "40003")
 }
 
 /// The database's own sentence, without the address.

@@ -4,14 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use operators_kernel::ClaimAnswer;
 use operators_kernel::life::Phase;
-use operators_tests::conformance::desk::{Desk, again, applied, ask};
+use operators_kernel::{
+    ClaimAnswer, Forget, Order, Reason, Resolution, Resolver, Settlement, StoreError, Verdict,
+};
+use operators_tests::conformance::desk::{
+    Desk, again, applied, ask, failed, fresh_id, moment, unheard, unknown,
+};
+use operators_tests::fixtures::key;
 use operators_tests::postgres::run;
 use operators_tests::proxy::{Fate, Proxy};
 use sqlx::Row;
 
 use crate::common::{End, database, desk, drive, settlement};
+use crate::pauses::direct;
 
 /// The next answers are lost, each with its connection.
 fn lose(proxy: &Proxy, answers: u32) {
@@ -101,6 +107,133 @@ async fn a_claim_whose_answer_is_lost_on_an_idle_connection_is_told_not_asked_ag
         let mut unheard = claim;
         unheard.asked_before = true;
         desk.try_ask(&unheard).await.expect("found as it was left");
+    }
+}
+
+/// Rule 8.2. The server ends a transaction of the store that stands still for 3 s; what it says then
+/// was taken for a reason to give up, and an outcome that was known was left as a doubt.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settle_that_stood_still_for_too_long_is_asked_again() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let proxy = Proxy::before(&database.url());
+    let desk = desk(proxy.url()).await;
+    let attempt = desk.take(&ask("order:1", "k1")).await;
+    proxy.next("write", [Fate::Delay(Duration::from_secs(4))]);
+    // Decided under locks.
+    let settlement = Settlement {
+        outcome: unknown(),
+        ..attempt
+    };
+    let settled = desk.store.settle(&desk.tenant, vec![settlement]).await;
+    let settled = settled.expect("asked again on another connection");
+    assert_eq!(settled[0].phase, Phase::InDoubt);
+    assert_eq!(desk.trail().await.len(), 1);
+}
+
+/// One order of a person, by its name.
+async fn order(desk: &Desk, name: &str) -> Result<(), StoreError> {
+    let (by, note, at) = ("ada".to_owned(), None, moment());
+    match name {
+        "pause" => direct(desk, Order::Pause(None)).await.map(drop),
+        "resume" => direct(desk, Order::Resume(None)).await.map(drop),
+        "forget" => {
+            let wish = Forget {
+                key: key("burned"),
+                by,
+                note,
+                receipt_id: fresh_id(),
+                at,
+            };
+            desk.store.forget(&desk.tenant, wish).await.map(drop)
+        }
+        _ => {
+            let resolution = Resolution {
+                key: key("doubt"),
+                attempt: 1,
+                verdict: Verdict::WriteOff,
+                by: Resolver::Person(by),
+                note,
+                receipt_id: fresh_id(),
+                result_digest: None,
+                at,
+            };
+            desk.store.resolve(&desk.tenant, resolution).await.map(drop)
+        }
+    }
+}
+
+/// Rule 8.3. What a person orders is not the same when it is asked twice: a resume would lift a pause
+/// that somebody set in between, and a forget the generation that was applied in between. The store
+/// used to ask again by itself when the answer was lost on an idle connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_orders_is_told_not_asked_again_when_its_answer_is_lost() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let proxy = Proxy::before(&database.url());
+    let desk = desk(proxy.url()).await;
+    desk.run(&ask("order:1", "burned"), applied()).await;
+    desk.run(&ask("order:2", "doubt"), unknown()).await;
+    let before = desk.trail().await.len();
+    for name in ["pause", "resume", "forget", "resolve"] {
+        proxy.take();
+        proxy.next("write", [Fate::LoseAnswer]);
+        let error = order(&desk, name).await;
+        let error = error.expect_err(&format!("the answer to {name} is lost"));
+        assert!(error.is_retryable(), "{name}: {error}");
+        let said = error.to_string();
+        assert!(
+            said.contains("whether it was done is not known: look"),
+            "{name}: {said}"
+        );
+        let asked = proxy.take();
+        let times = asked.iter().filter(|seen| *seen == "write").count();
+        assert_eq!(times, 1, "{name}: {asked:?}");
+    }
+    assert_eq!(desk.trail().await.len(), before + 4, "each was done once");
+    assert_eq!(desk.key("burned").await.generation, 2);
+}
+
+/// Rules 5.1, 8.3. A claim that is stuck on its way is asked about again and refused, and only then
+/// arrives: it was granted under the receipt of its refusal. Alone and in a batch, of a key that
+/// nobody knew and of one that was free again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_arrives_after_it_was_refused_is_not_granted() {
+    for (many, is_new) in [(1, true), (2, true), (1, false), (2, false)] {
+        let Some(database) = database().await else {
+            return;
+        };
+        let url = database.url();
+        let proxy = Proxy::before(&url);
+        let (stuck, mut other) = (desk(proxy.url()).await, desk(&url).await);
+        other.session = stuck.session;
+        let mut claims = Vec::new();
+        for n in 0..many {
+            let mut claim = ask(&format!("e{n}"), &format!("k{n}"));
+            if !is_new {
+                other.run(&claim, failed()).await;
+                claim = again(&claim);
+            }
+            claims.push(stuck.filled(&claim));
+        }
+        proxy.next("claim", [Fate::Delay(Duration::from_millis(700))]);
+        let asked = stuck.store.claim(&stuck.tenant, claims.clone());
+        let asked = tokio::time::timeout(Duration::from_millis(100), asked).await;
+        asked.expect_err("its caller gives up");
+        direct(&other, Order::Pause(None)).await.expect("pauses");
+        for claim in &claims {
+            other.refused_as(Reason::Paused, &unheard(claim)).await;
+        }
+        direct(&other, Order::Resume(None)).await.expect("resumes");
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        for n in 0..many {
+            let found = other.find(&format!("k{n}")).await.map(|found| found.phase);
+            let free = (!is_new).then_some(Phase::Failed);
+            assert_eq!(found, free, "{many}, new: {is_new}");
+            assert_eq!(other.entity(&format!("e{n}")).await.holder, None);
+        }
     }
 }
 

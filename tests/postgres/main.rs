@@ -7,6 +7,7 @@ mod faults;
 mod flood;
 mod guards;
 mod opening;
+mod pauses;
 mod pgbouncer;
 mod receipts;
 mod rollback;

@@ -1,9 +1,12 @@
 //! Which servers are refused, and what the refusal says (rule 8.4).
 
+use std::time::Duration;
+
 use operators_kernel::StoreError;
+use operators_kernel::life::Phase;
 use operators_seams::PgStore;
-use operators_tests::conformance::desk::{again, ask};
-use operators_tests::postgres::{database_of, run, url};
+use operators_tests::conformance::desk::{again, ask, unknown};
+use operators_tests::postgres::{connect, database_of, own_server, run, url};
 use sqlx::Row;
 
 use crate::common::{End, database, desk, drive};
@@ -48,6 +51,84 @@ async fn a_server_that_loses_what_it_acknowledges_is_refused() {
     let error = refusal(place).await;
     assert!(!error.is_retryable());
     assert!(error.to_string().contains("fsync = off"), "{error}");
+}
+
+/// Above `read committed` a claim that waited would miss the pause it waited for, and the log the
+/// receipts of those it waited for.
+#[tokio::test]
+async fn transactions_that_begin_above_read_committed_are_refused() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let url = database.url();
+    for level in ["repeatable read", "serializable"] {
+        let default = format!(
+            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = %L', \
+             current_database(), '{level}'); END $$"
+        );
+        run(&url, &default).await;
+        let error = refusal(&url).await;
+        assert!(!error.is_retryable());
+        let said = error.to_string();
+        assert!(
+            said.contains(&format!("its transactions begin as `{level}`"))
+                && said.contains(
+                    "ALTER ROLE postgres SET default_transaction_isolation = 'read committed'"
+                ),
+            "{said}"
+        );
+    }
+    let made = "SELECT coalesce(to_regnamespace('operators')::text, 'nothing')";
+    assert_eq!(text(&url, made).await, "nothing");
+    // One of the places where it can be said.
+    let in_url = format!("{url}&options[default_transaction_isolation]=read%20committed");
+    PgStore::connect(&in_url).await.expect("connects");
+}
+
+/// The default may change while processes run. What is one statement is refused from then on, with
+/// what to do; what begins a transaction of its own says how.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_default_isolation_that_changes_later_is_refused_too() {
+    let Some(server) = own_server(&["fsync=off"]) else {
+        return;
+    };
+    let url = server.url("postgres");
+    let desk = desk(&url).await;
+    let attempt = desk.take(&ask("order:1", "k1")).await;
+    let mut idle = connect(&url).await;
+    run(
+        &url,
+        "ALTER SYSTEM SET default_transaction_isolation = 'repeatable read'",
+    )
+    .await;
+    run(&url, "SELECT pg_reload_conf()").await;
+    loop {
+        let shown = sqlx::raw_sql("SHOW transaction_isolation")
+            .fetch_one(&mut idle)
+            .await
+            .expect("a setting");
+        if shown.get::<&str, _>(0) == "repeatable read" {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    // Decided under locks.
+    let answer = desk.end(&attempt, unknown()).await;
+    assert_eq!(answer.phase, Phase::InDoubt);
+    let error = desk.try_ask(&ask("order:2", "k2")).await;
+    let error = error.expect_err("refused");
+    assert!(!error.is_retryable(), "{error}");
+    let said = error.to_string();
+    assert!(
+        said.contains("its transactions begin as `repeatable read`")
+            && said.contains("SET default_transaction_isolation = 'read committed'"),
+        "{said}"
+    );
+    let trail = sqlx::raw_sql("SELECT operators.last_settled('acme')")
+        .fetch_one(&mut idle)
+        .await;
+    trail.expect_err("receipts could be passed over");
 }
 
 #[tokio::test]
@@ -99,7 +180,13 @@ async fn a_schema_from_before_the_first_release_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_schema_of_version_13_gets_the_functions_of_this_one() {
+async fn a_schema_of_an_earlier_version_gets_the_functions_of_this_one() {
+    for version in [13, 14] {
+        upgrade_from(version).await;
+    }
+}
+
+async fn upgrade_from(version: i32) {
     let Some(database) = database().await else {
         return;
     };
@@ -119,7 +206,7 @@ async fn a_schema_of_version_13_gets_the_functions_of_this_one() {
          GRANT EXECUTE ON FUNCTION operators.arrive() TO pg_monitor",
     )
     .await;
-    record_version(&url, 13).await;
+    record_version(&url, version).await;
     let new = desk(&url).await;
     let known = drive(&new, &again(&claim)).await.expect("is decided");
     assert_eq!(known, End::Duplicate);
@@ -129,7 +216,7 @@ async fn a_schema_of_version_13_gets_the_functions_of_this_one() {
     );
     let versions =
         "SELECT string_agg(version::text, ',' ORDER BY version) FROM operators.migration";
-    assert_eq!(text(&url, versions).await, "13,14");
+    assert_eq!(text(&url, versions).await, format!("{version},15"));
     let left = "SELECT concat(to_regproc('operators.claim'), to_regproc('operators.settle'))";
     assert_eq!(text(&url, left).await, "");
     let granted =
@@ -162,7 +249,10 @@ async fn an_error_says_where_but_never_the_password() {
     let nobody = "postgres://ada:s3cret@127.0.0.1:1/shop";
     let error = refusal(nobody).await;
     assert!(error.is_retryable(), "{error}");
-    assert!(error.to_string().contains("127.0.0.1:1/shop"), "{error}");
+    let said = error.to_string();
+    assert!(said.contains("127.0.0.1:1/shop"), "{said}");
+    // There was none that could have broken.
+    assert!(said.contains("is unavailable: no connection: "), "{said}");
     assert!(!format!("{error:?}").contains("s3cret"));
     let Some(url) = url() else {
         return;

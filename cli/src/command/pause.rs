@@ -94,7 +94,7 @@ async fn direct(
         at: clock.now(),
     };
     let answer = store.direct(&tenant, directive).await;
-    let answer = answer.context("whether it took effect is not known; ask again")?;
+    let answer = answer.context("whether it took effect may not be known")?;
     Ok((tenant, answer, store))
 }
 

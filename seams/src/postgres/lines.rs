@@ -119,8 +119,10 @@ impl Lines {
         let connecting = PgConnection::connect_with(&self.address.options);
         match tokio::time::timeout(PATIENCE, connecting).await {
             Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(Trouble::Unavailable("no answer for 10 s".to_owned())),
+            Ok(Err(error)) => Err(Trouble::connecting(error)),
+            Err(_) => Err(Trouble::Unavailable(
+                "no connection: no answer for 10 s".to_owned(),
+            )),
         }
     }
 
@@ -227,7 +229,9 @@ pub(super) enum IfBroken {
     /// Asked again at once: it is answered the same, however often it is asked.
     AskAgain,
     /// The caller hears of it. A claim must say that it was asked before; otherwise one that was
-    /// refused could be granted under the receipt of its refusal, had the cause gone meanwhile.
+    /// refused could be granted under the receipt of its refusal, had the cause gone meanwhile. What
+    /// a person orders is not the same the second time: a resume would lift a pause that somebody
+    /// set meanwhile, and a forget the generation that was applied meanwhile.
     Tell,
 }
 

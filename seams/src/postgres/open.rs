@@ -10,7 +10,7 @@ use super::trouble::Trouble;
 
 /// The schema that this program needs. Whoever changes a table or a function takes the next number,
 /// or databases that have this one already keep what they have.
-const SCHEMA: i32 = 14;
+const SCHEMA: i32 = 15;
 
 /// The oldest schema that can be brought to this one; those before it were never released.
 const SCHEMA_MIN: i32 = 13;
@@ -52,7 +52,8 @@ const SERVER_MIN: i64 = 140_000;
 
 const SERVER: &str = "SELECT current_setting('server_version_num')::bigint, \
     current_setting('fsync'), current_setting('server_encoding'), pg_is_in_recovery(), \
-    to_regprocedure('operators.schema_version()') IS NOT NULL";
+    to_regprocedure('operators.schema_version()') IS NOT NULL, \
+    current_setting('transaction_isolation'), quote_ident(session_user)";
 
 /// Refuses what cannot be trusted, and brings the schema to this version.
 pub(super) async fn open(lines: &Arc<Lines>) -> Result<(), Trouble> {
@@ -90,6 +91,20 @@ fn check_server(server: &PgRow, allows_unsafe_fsync: bool) -> Result<(), Trouble
     }
     if server.try_get::<bool, _>(3)? {
         return refuse("it is a standby; give the address of the primary");
+    }
+    let (isolation, role) = (
+        server.try_get::<String, _>(5)?,
+        server.try_get::<String, _>(6)?,
+    );
+    // The functions refuse it too: a default can change after this, and a pooler may hand over a
+    // connection that never was asked.
+    if isolation != "read committed" {
+        return refuse(&format!(
+            "its transactions begin as `{isolation}`, where a claim can miss a pause and the log a \
+             receipt; say `ALTER ROLE {role} SET default_transaction_isolation = 'read \
+             committed'`, or undo that setting where it was made: for the database, the server or \
+             in the URL"
+        ));
     }
     Ok(())
 }
@@ -136,7 +151,8 @@ async fn migrate_on(line: &mut Line) -> Result<(), Trouble> {
     // Two that make the schema at once collide on a unique index; the loser tries again. From then
     // on the table's lock keeps them apart.
     line.rows(
-        "BEGIN; SET LOCAL client_min_messages = warning; SET LOCAL check_function_bodies = off; \
+        "BEGIN ISOLATION LEVEL READ COMMITTED; \
+         SET LOCAL client_min_messages = warning; SET LOCAL check_function_bodies = off; \
          CREATE SCHEMA IF NOT EXISTS operators; \
          CREATE TABLE IF NOT EXISTS operators.migration (version integer PRIMARY KEY, \
            at timestamptz NOT NULL DEFAULT clock_timestamp()); \
@@ -190,7 +206,7 @@ mod tests {
     use super::*;
 
     /// Of every script of the schema that has the number [`SCHEMA`].
-    const SCRIPTS: &str = "sha256:f8099d438b82538149f41fbf1b0c35ed42c464a6381fef2b42d009499a5e4652";
+    const SCRIPTS: &str = "sha256:a76d3fa3be6e681ad8436d12ff464d51de1d5f1cb5672152482fd364c741d5a2";
 
     /// A database that has the number keeps the functions it has, whatever stands in the files.
     #[test]

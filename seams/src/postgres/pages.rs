@@ -24,7 +24,9 @@ const BURIALS_MAX: u32 = 64;
 
 /// How a transaction begins. One whose owner is frozen or cut off is ended by the server before
 /// whoever waits for its locks gives up (5 s); the server would believe in its connection for hours.
-pub(super) const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '3s'";
+/// Its isolation is named, because the functions refuse any other, whatever the default is.
+pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
+    SET LOCAL idle_in_transaction_session_timeout = '3s'";
 
 /// The records a decision is about.
 #[derive(Debug, Clone)]
@@ -120,10 +122,11 @@ pub(super) async fn resolve(
     tenant: &TenantId,
     resolution: &Resolution,
 ) -> Result<ResolveAnswer, Trouble> {
-    decide(lines, around_key(tenant, &resolution.key), |page, _| {
+    decide(lines, once(tenant, &resolution.key), |page, _| {
         book::resolve(page, tenant, resolution)
     })
     .await
+    .map_err(Trouble::once)
 }
 
 pub(super) async fn forget(
@@ -131,10 +134,11 @@ pub(super) async fn forget(
     tenant: &TenantId,
     wish: &Forget,
 ) -> Result<ForgetAnswer, Trouble> {
-    decide(lines, around_key(tenant, &wish.key), |page, _| {
+    decide(lines, once(tenant, &wish.key), |page, _| {
         book::forget(page, tenant, wish)
     })
     .await
+    .map_err(Trouble::once)
 }
 
 fn around_key<'a>(tenant: &'a TenantId, key: &'a IdempotencyKey) -> Around<'a> {
@@ -151,13 +155,21 @@ fn around_key<'a>(tenant: &'a TenantId, key: &'a IdempotencyKey) -> Around<'a> {
     }
 }
 
+/// As [`around_key`], of something that a person orders: asked twice, it may be done twice.
+fn once<'a>(tenant: &'a TenantId, key: &'a IdempotencyKey) -> Around<'a> {
+    Around {
+        if_broken: IfBroken::Tell,
+        ..around_key(tenant, key)
+    }
+}
+
 /// Does what a person orders, in a transaction of its own.
 pub(super) async fn direct(
     lines: &Arc<Lines>,
     tenant: &TenantId,
     directive: &Directive,
 ) -> Result<DirectiveAnswer, Trouble> {
-    let mut tries = Tries::new(IfBroken::AskAgain);
+    let mut tries = Tries::new(IfBroken::Tell);
     loop {
         let mut line = lines.take().await?;
         match direct_on(&mut line, lines, tenant, directive).await {
@@ -165,7 +177,10 @@ pub(super) async fn direct(
                 line.give_back();
                 return Ok(answer);
             }
-            Err(trouble) => tries.consider(trouble, &line).await?,
+            Err(trouble) => {
+                let told = tries.consider(trouble, &line).await;
+                told.map_err(Trouble::once)?;
+            }
         }
     }
 }

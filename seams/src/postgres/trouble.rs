@@ -1,6 +1,7 @@
 //! What can go wrong between here and the server, and what it means for the caller.
 
 use operators_kernel::{SessionId, StoreError};
+use operators_sql::postgres::is_over;
 
 use super::text::Unsendable;
 
@@ -41,6 +42,28 @@ impl Trouble {
                 problem: ROLLED_BACK.to_owned(),
             },
             Self::SessionDead(session) => StoreError::SessionDead { store, session },
+        }
+    }
+
+    /// Of a connection that could not be made: nothing was asked on it, so nothing was done.
+    pub(super) fn connecting(error: sqlx::Error) -> Self {
+        match error {
+            sqlx::Error::Io(error) => Self::Unavailable(format!("no connection: {error}")),
+            sqlx::Error::Protocol(problem) => {
+                Self::Unavailable(format!("no connection: {problem}"))
+            }
+            error => error.into(),
+        }
+    }
+
+    /// For a call that is not the same when it is asked twice, and so was not asked again.
+    pub(super) fn once(self) -> Self {
+        match self {
+            Self::Broken(problem) => Self::Broken(format!(
+                "{problem}; whether it was done is not known: look (`operators keys show`, \
+                 `operators receipts list`) before you ask again"
+            )),
+            trouble => trouble,
         }
     }
 
@@ -89,11 +112,10 @@ fn by_code(code: &str, message: &str) -> Trouble {
         // Lock timeout, cancelled, read-only (a server that is just being demoted).
         "55P03" | "57014" | "25006" => Trouble::Unavailable(said()),
         "XX001" | "XX002" => Trouble::Unusable(said()),
+        code if is_over(code) => Trouble::Broken(said()),
         _ => match code.get(..2) {
-            // Connection, shutting down.
-            Some("08" | "57") => Trouble::Broken(said()),
-            // Resources, system errors.
-            Some("53" | "58" | "XX") => Trouble::Unavailable(said()),
+            // Resources, an operator's intervention, system errors.
+            Some("53" | "57" | "58" | "XX") => Trouble::Unavailable(said()),
             _ => Trouble::Unusable(said()),
         },
     }
@@ -103,10 +125,22 @@ fn by_code(code: &str, message: &str) -> Trouble {
 mod tests {
     use super::*;
 
+    /// Rule 8.2: a settle that meets the end of its connection is asked again. The store ends its own
+    /// transactions that stand still, and took the server's word for that as a reason to give up.
+    #[test]
+    fn a_connection_that_the_server_ended_leaves_open_what_was_done() {
+        for code in ["25P03", "25P04", "40003", "57P01", "57P05", "08006"] {
+            let trouble = by_code(code, "said");
+            assert!(matches!(trouble, Trouble::Broken(_)), "{code}: {trouble:?}");
+        }
+        let trouble = by_code("57014", "said");
+        assert!(matches!(trouble, Trouble::Unavailable(_)), "{trouble:?}");
+    }
+
     #[test]
     fn what_may_pass_is_retryable_and_the_rest_is_not() {
         for code in [
-            "40001", "40P01", "53300", "53100", "57P01", "57P03", "08006", "55P03",
+            "40001", "40P01", "53300", "53100", "57P01", "57P03", "08006", "55P03", "57000",
         ] {
             let error = by_code(code, "said").into_store_error("the store");
             assert!(error.is_retryable(), "{code}");

@@ -4,6 +4,9 @@
 -- A call that comes alone is decided by a few plain statements, and a batch is looked at first, so
 -- that only what it needs is run. Each answers with one text: fields are separated by U+001F and
 -- items by U+001E, which no value holds.
+--
+-- What is paused is looked at FOR KEY SHARE, for the lock on its table, which even a look that finds
+-- nothing takes, before the statement looks at anything: see `notes.sql`.
 
 -- What the key's record alone says about a claim. `is_same`: burned by the same arguments, under a
 -- receipt that a duplicate can cite. `is_its_own`: this very proposal was here before.
@@ -82,20 +85,24 @@ BEGIN
             WHERE s.session_id = its_session AND s.dead_at IS NULL)
           AND (acked = '' OR EXISTS (SELECT FROM operators.receipt r WHERE r.receipt_id = acked))
           -- Whether it stops this one is not for here to know.
-          AND NOT EXISTS (SELECT FROM operators.pause p WHERE p.tenant = its_tenant)
+          AND NOT EXISTS (SELECT FROM operators.pause p
+            WHERE p.tenant = its_tenant FOR KEY SHARE)
       ON CONFLICT (tenant, entity_key)
         DO UPDATE SET fence = e.fence + 1, holder = excluded.holder
         WHERE e.holder IS NULL AND e.doubt IS NULL AND NOT e.contended
           AND e.landing_until <= now_us AND coalesce(its_revision >= e.revision, true)
       RETURNING e.fence INTO its_fence;
     IF its_fence IS NOT NULL THEN
+      -- A statement that was long on its way may find that its proposal has its receipt: it was
+      -- asked again meanwhile, and refused. Looked for under the turn's lock, where that is decided.
       IF verdict = 'new' THEN
         INSERT INTO operators.key (tenant, idempotency_key, entity_key, fingerprint, effect,
             on_unknown, receipt_id, proposal, session_id, fence, first_intent_at, quiescent_at,
             open_until, generation, attempt, phase, open_attempts)
-          VALUES (its_tenant, its_key, its_entity, its_fingerprint, its_effect, its_on_unknown,
-            its_receipt, its_proposal, its_session, its_fence, now_us, now_us + its_span,
-            -9223372036854775808, 1, 1, 'intent', '[]')
+          SELECT its_tenant, its_key, its_entity, its_fingerprint, its_effect, its_on_unknown,
+              its_receipt, its_proposal, its_session, its_fence, now_us, now_us + its_span,
+              -9223372036854775808, 1, 1, 'intent', '[]'
+            WHERE NOT EXISTS (SELECT FROM operators.receipt r WHERE r.receipt_id = its_receipt)
           ON CONFLICT (tenant, idempotency_key) DO NOTHING;
       ELSE
         UPDATE operators.key k SET entity_key = its_entity, fingerprint = its_fingerprint,
@@ -105,12 +112,13 @@ BEGIN
             open_until = -9223372036854775808, attempt = its_attempt + 1, phase = 'intent',
             open_attempts = '[]', applied_receipt = NULL, application = NULL
           WHERE k.tenant = its_tenant AND k.idempotency_key = its_key AND k.phase = was
-            AND k.generation = its_generation AND k.attempt = its_attempt;
+            AND k.generation = its_generation AND k.attempt = its_attempt
+            AND NOT EXISTS (SELECT FROM operators.receipt r WHERE r.receipt_id = its_receipt);
       END IF;
       IF FOUND THEN
         RETURN concat_ws(E'\x1f', 'claimed', its_generation, its_attempt + 1, its_fence);
       END IF;
-      -- Somebody claimed the key meanwhile: no intent, no turn.
+      -- Somebody claimed the key meanwhile, or this was ended: no intent, no turn.
       UPDATE operators.entity e SET holder = NULL
         WHERE e.tenant = its_tenant AND e.entity_key = its_entity;
     END IF;
@@ -196,7 +204,11 @@ BEGIN
               WHERE e.tenant = tenant_of[i.n] AND e.entity_key = entity_of[i.n]) IS FALSE THEN 'slow'
             -- Whether it stops this one is not for here to know.
             WHEN (v.verdict = 'new' OR v.verdict = 'again') AND EXISTS (SELECT
-              FROM operators.pause p WHERE p.tenant = tenant_of[i.n]) THEN 'slow'
+              FROM operators.pause p WHERE p.tenant = tenant_of[i.n] FOR KEY SHARE) THEN 'slow'
+            -- Its proposal has its receipt, as in `claim_one`. No EXISTS: that may become a look at
+            -- all receipts.
+            WHEN (v.verdict = 'new' OR v.verdict = 'again') AND (SELECT r.sequence
+              FROM operators.receipt r WHERE r.receipt_id = receipt_of[i.n]) IS NOT NULL THEN 'slow'
             ELSE v.verdict END AS verdict
         FROM generate_series(1, cardinality(tenant_of)) AS i (n)
         LEFT JOIN LATERAL (SELECT * FROM operators.key f

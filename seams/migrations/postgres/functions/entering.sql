@@ -9,9 +9,23 @@ BEGIN
   RAISE EXCEPTION 'a transaction was left open' USING ERRCODE = 'active_sql_transaction';
 END $$;
 
+-- Above `read committed` every statement of a call sees what was there as the call began, however
+-- long it waited since: a claim would miss a pause that was acknowledged meanwhile, and the log a
+-- receipt.
+CREATE OR REPLACE FUNCTION operators.refuse_isolation() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'its transactions begin as `%`, where a claim can miss a pause and the log a '
+    'receipt; say `ALTER ROLE % SET default_transaction_isolation = ''read committed''`, or undo '
+    'that setting where it was made, for the database, the server or in the URL',
+    current_setting('transaction_isolation'), quote_ident(session_user)
+    USING ERRCODE = 'object_not_in_prerequisite_state';
+END $$;
+
 -- One expression, so that it becomes a part of whatever asks.
 CREATE OR REPLACE FUNCTION operators.arrive() RETURNS bigint LANGUAGE sql AS $$
   SELECT CASE
+    WHEN current_setting('transaction_isolation') <> 'read committed'
+      THEN operators.refuse_isolation()
     WHEN set_config('operators.scope', 'store', true) = 'store'
       AND transaction_timestamp() = statement_timestamp()
       AND (current_setting('synchronous_commit') IN ('on', 'remote_apply')

@@ -46,6 +46,10 @@ DECLARE
   writers text[];
   patience_until CONSTANT timestamptz := clock_timestamp() + interval '5 s';
 BEGIN
+  -- What is committed during the wait must be in sight after it.
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    PERFORM operators.refuse_isolation();
+  END IF;
   SELECT r.sequence INTO last FROM operators.receipt r
     WHERE r.tenant = whose ORDER BY r.sequence DESC LIMIT 1;
   IF last IS NULL THEN RETURN 0; END IF;

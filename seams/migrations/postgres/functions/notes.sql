@@ -1,5 +1,9 @@
 -- Notes: what people and limits say about claims, small texts that only the kernel understands.
--- What is paused has a table of its own, for the sake of its lock.
+-- What is paused has a table of its own, for the sake of its lock. Whoever claims has looked at it
+-- FOR KEY SHARE and so holds ROW SHARE on the table until the claim is committed, taken before the
+-- look's snapshot; whoever pauses or resumes takes EXCLUSIVE, and so waits for those claims: after a
+-- pause is acknowledged, none is granted that did not see it. Whoever only reads the table, a backup
+-- for one, holds up neither.
 
 -- The notes that a decision needs, in the transaction of its page: what is paused as it is, the
 -- others locked, in the order of their names, so that no two wait for each other.
@@ -22,7 +26,8 @@ BEGIN
   LOOP
     found_body := NULL;
     IF one.which_kind = 'pause' THEN
-      SELECT p.body INTO found_body FROM operators.pause p WHERE p.tenant = whose;
+      SELECT p.body INTO found_body FROM operators.pause p
+        WHERE p.tenant = whose FOR KEY SHARE;
     ELSE
       INSERT INTO operators.note (tenant, kind, name)
         VALUES (whose, one.which_kind, one.which_name) ON CONFLICT DO NOTHING;
@@ -46,7 +51,7 @@ BEGIN
   PERFORM set_config('lock_timeout', '5s', true);
   IF EXISTS (SELECT FROM json_populate_recordset(NULL::operators.note, wanted) AS w
       WHERE w.kind = 'pause') THEN
-    LOCK TABLE operators.pause IN ACCESS EXCLUSIVE MODE;
+    LOCK TABLE operators.pause IN EXCLUSIVE MODE;
   END IF;
   RETURN QUERY
     SELECT 'now', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint::text;
