@@ -311,9 +311,10 @@ pub(crate) enum ApprovalsCommand {
 
 #[derive(Debug, ArgsOf)]
 pub(crate) struct AnswerArgs {
-    /// The idempotency key that waits
-    #[arg(value_name = "KEY", value_parser = |text: &str| IdempotencyKey::parse(text))]
-    pub(crate) key: IdempotencyKey,
+    /// The question's receipt: its whole id, so that nothing is answered but what was seen; given
+    /// its key or the end of its id, this shows what is asked and what to type
+    #[arg(value_name = "RECEIPT_ID")]
+    pub(crate) receipt_id: String,
     #[command(flatten)]
     pub(crate) decided: Decided,
     #[command(flatten)]

@@ -21,11 +21,11 @@ pub use operators_kernel::{
     ExecutionPlan, Forecast, Halt, Health, IdKind, IdempotencyKey, IdentifierError, InvalidArgs,
     InvokeOutcome, KEY_BYTES_MAX, Ledger, LedgerEntry, Limit, NAME_BYTES_MAX, OnAlert, OnFailure,
     OnUnknown, OperatorName, Order, Original, PAGE_MAX, PLAN_ACTIONS_MAX, PLAN_BYTES_MAX,
-    PlannedAction, PolicyRef, ProbeOutcome, Progress, Reason, Receipt, ReceiptFilter, ReceiptKind,
-    ReceiptOutcome, Ruling, RunContext, RunError, Seams, Secret, SecretError, SecretStore,
-    Settings, Shared, StoreError, TenantId, Text, Timestamp, Tool, ToolContract, ToolMode,
-    ToolName, ToolRegistry, TrustDecision, TrustPolicy, TrustQuestion, WAITERS_MAX, forecast, json,
-    life, log,
+    PlannedAction, PolicyRef, ProbeOutcome, Progress, QuestionRef, Reason, Receipt, ReceiptFilter,
+    ReceiptKind, ReceiptOutcome, Ruling, RunContext, RunError, Seams, Secret, SecretError,
+    SecretStore, Settings, Shared, StoreError, TenantId, Text, Timestamp, Tool, ToolContract,
+    ToolMode, ToolName, ToolRegistry, TrustDecision, TrustPolicy, TrustQuestion, WAITERS_MAX,
+    forecast, json, life, log,
 };
 pub use operators_policies::{
     Check, Explanation, Expression, ExpressionError, Finding, Judgement, Layers, LimitBy,

@@ -26,14 +26,24 @@ pub enum Order {
     Pause(Option<OperatorName>),
     /// The pause of this operator, or the one of everything, ends.
     Resume(Option<OperatorName>),
-    /// What waits under this key may run.
-    Approve(IdempotencyKey),
-    /// What waits under this key may not.
-    Veto(IdempotencyKey),
+    /// What this question asks about may run.
+    Approve(QuestionRef),
+    /// What this question asks about may not.
+    Veto(QuestionRef),
     /// The alert of this receipt has been seen.
     Acknowledge(String),
     /// The texts of the oldest receipts may leave the store: they are in a file that was checked.
     Prune(Box<Pruning>),
+}
+
+/// Which question is answered. The key alone would not say: it is proposed with other arguments, and
+/// another question stands in the place of the one that was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuestionRef {
+    /// The key it is about.
+    pub key: IdempotencyKey,
+    /// The receipt of the proposal that asked.
+    pub receipt_id: Text,
 }
 
 /// An order, and whose it is.
@@ -60,8 +70,10 @@ pub enum DirectiveAnswer {
     PausedBefore(Halt),
     /// There was no such pause; nothing was written.
     NotPaused,
-    /// Nobody asks about that key, or no longer; nothing was written.
+    /// Nobody asks that, or no longer; nothing was written.
     NotAsked,
+    /// The question of this receipt stands in its place; nothing was written.
+    AskedAnew(Text),
     /// Somebody answered before; nothing was written.
     AnsweredBefore(Answer),
     /// That receipt raised no alert; nothing was written.

@@ -52,7 +52,7 @@ pub use connector::{
     InvokeOutcome, OnUnknown, ProbeOutcome, Tool, ToolContract, ToolMode, ToolRegistry,
 };
 pub use content_digest::{ContentDigest, NoDigest};
-pub use directive::{Directive, DirectiveAnswer, Halt, Order};
+pub use directive::{Directive, DirectiveAnswer, Halt, Order, QuestionRef};
 pub use durable::{
     Beat, Claim, ClaimAnswer, Clearance, DurableExec, Fence, Fingerprint, Forget, ForgetAnswer,
     OnDoubt, Resolution, ResolveAnswer, Resolver, SessionId, SettleAnswer, SettledOutcome,

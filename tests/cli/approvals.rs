@@ -3,7 +3,7 @@
 use operators::{Receipt, ReceiptKind};
 use serde_json::{Value, json};
 
-use crate::support::{Project, hold};
+use crate::support::{Project, Said, hold};
 
 const ASKING: &str = r#"
 policy = "asking"
@@ -32,9 +32,18 @@ fn waits(project: &Project, plan: &Value) {
     assert_eq!(reason, Some("awaiting_approval"), "{run:#?}");
 }
 
+/// The receipt of the one question that waits.
+pub fn question(project: &Project) -> String {
+    let [asked] = pending(project).try_into().expect("one question");
+    asked["receipt_id"].as_str().expect("an id").to_owned()
+}
+
+fn answer(project: &Project, verb: &str, what: &str) -> Said {
+    project.run(&["approvals", verb, what, "--because", "checked"])
+}
+
 fn approve(project: &Project) {
-    let args = ["approvals", "approve", "SO-1:hold", "--because", "checked"];
-    let said = project.run(&args).ended(0);
+    let said = answer(project, "approve", &question(project)).ended(0);
     assert_eq!(said.stdout, "SO-1:hold: approved\n");
 }
 
@@ -55,7 +64,7 @@ fn an_approved_action_runs_once_with_its_approver() {
     assert_eq!(asked[0]["args"]["order"], "SO-1");
     assert_eq!(asked[0]["rule"], "ask first");
     let listed = project.run(&["approvals", "list"]).ended(0);
-    listed.tells("approvals approve");
+    listed.tells(&format!("approvals approve {}", question(&project)));
     assert!(project.effects().is_empty());
 
     approve(&project);
@@ -85,17 +94,92 @@ fn what_a_run_tells_to_type_next_can_be_typed() {
     let said = project
         .run(&["run", "--once", "--plan", "plan.json"])
         .ended(3);
-    let quoted = r"approvals approve 'it'\''s SO-1; hold' --because 'checked'";
-    said.tells(&format!("operators {quoted}"));
+    said.tells("operators approvals list");
+    let approve = format!(
+        "approvals approve {} --because 'checked'",
+        question(&project)
+    );
+    said.tells(&format!("`operators {approve}`"));
+    // So can what is told to whoever types the key.
+    let key = ["approvals", "approve", "it's SO-1; hold"];
+    let because = ["--because", "it's fine", "--as", "grace"];
+    let said = project.run(&[&key[..], &because].concat()).ended(1);
+    let id = question(&project);
+    let approve = format!(r"approvals approve {id} --because 'it'\''s fine' --as grace");
+    said.tells(&format!("`operators {approve}`"));
     let program = crate::support::programs().operators.display().to_string();
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", &format!("{program} {quoted}")]);
-    shell.current_dir(project.dir()).env("USER", "auditor");
+    shell.args(["-c", &format!("{program} {approve}")]);
+    shell.current_dir(project.dir());
     crate::support::finish(&mut shell).ended(0);
     project
         .run(&["run", "--once", "--plan", "plan.json"])
         .ended(0);
     assert_eq!(project.effects().len(), 1);
+}
+
+#[test]
+fn a_key_alone_answers_nothing() {
+    // rule 9.8
+    let project = project();
+    let plan = json!([hold("SO-1")]);
+    waits(&project, &plan);
+    let id = question(&project);
+    let end = &id[id.len() - 6..];
+    let before = project.receipts().len();
+    for verb in ["approve", "veto"] {
+        for what in ["SO-1:hold", end, &format!("…{end}")] {
+            let said = answer(&project, verb, what).ended(1);
+            assert_eq!(said.stdout, "");
+            said.tells(&format!("`{what}` is no question's whole receipt id"));
+            said.tells(r#"shop:orders.hold on `SO-1` with {"order":"SO-1"}"#);
+            said.tells(&format!(
+                "`operators approvals {verb} {id} --because checked`"
+            ));
+        }
+    }
+    assert_eq!(question(&project), id);
+    assert_eq!(project.receipts().len(), before);
+    waits(&project, &plan);
+    assert!(project.effects().is_empty());
+}
+
+/// A key that looks like the receipt of another question is a key all the same.
+#[test]
+fn a_key_that_is_the_id_of_another_question_answers_nothing() {
+    // rule 9.8
+    let project = project();
+    waits(&project, &json!([hold("SO-1")]));
+    let id = question(&project);
+    let mut disguised = hold("SO-2");
+    disguised["idempotency_key"] = json!(id);
+    waits(&project, &json!([disguised]));
+    let said = answer(&project, "approve", &id).ended(1);
+    said.tells(r#"with {"order":"SO-2"}"#);
+    assert_eq!(pending(&project).len(), 2);
+    assert!(of_kind(&project, ReceiptKind::Approve).is_empty());
+}
+
+/// A planner that changes the arguments between the look and the answer gets no answer.
+#[test]
+fn arguments_swapped_after_the_look_are_not_approved() {
+    // rule 9.8
+    let project = project();
+    waits(&project, &json!([hold("SO-1")]));
+    let seen = question(&project);
+    let mut swapped = hold("SO-1");
+    swapped["args"]["order"] = json!("SO-2");
+    waits(&project, &json!([swapped]));
+    let now = question(&project);
+    for verb in ["approve", "veto"] {
+        let said = answer(&project, verb, &seen).ended(1);
+        said.tells(&format!("asked about anew since `{seen}`"));
+        said.tells(r#"with {"order":"SO-2"}"#);
+        said.tells(&format!("approvals {verb} {now} --because checked"));
+    }
+    waits(&project, &json!([swapped]));
+    assert_eq!(question(&project), now);
+    assert!(project.effects().is_empty());
 }
 
 #[test]
@@ -134,24 +218,19 @@ fn a_veto_is_final_for_that_proposal_and_not_for_the_key() {
     let project = project();
     let plan = json!([hold("SO-1")]);
     waits(&project, &plan);
-    let veto = ["approvals", "veto", "SO-1:hold", "--because", "wrong order"];
+    let id = question(&project);
+    let veto = ["approvals", "veto", &id, "--because", "wrong order"];
     let said = project.run(&veto).ended(0);
     assert_eq!(said.stdout, "SO-1:hold: vetoed\n");
-    let run = project.plan(&plan).ended(3);
-    let results = run.results();
-    let error = results[0].error.as_deref().expect("an error");
-    assert!(error.contains("vetoed by auditor"), "{error}");
-    let yes = [
-        "approvals",
-        "approve",
-        "SO-1:hold",
-        "--because",
-        "changed my mind",
-    ];
-    project
-        .run(&yes)
-        .ended(1)
-        .tells("vetoed already, by auditor");
+    let stays_vetoed = || {
+        let run = project.plan(&plan).ended(3);
+        let results = run.results();
+        let error = results[0].error.as_deref().expect("an error");
+        assert!(error.contains("vetoed by auditor"), "{error}");
+        let said = answer(&project, "approve", &id).ended(1);
+        said.tells("vetoed already, by auditor");
+    };
+    stays_vetoed();
     let vetoes = of_kind(&project, ReceiptKind::Veto);
     assert_eq!(vetoes.len(), 1);
     assert_eq!(vetoes[0].note.as_deref(), Some("wrong order"));
@@ -159,6 +238,7 @@ fn a_veto_is_final_for_that_proposal_and_not_for_the_key() {
     let mut other = hold("SO-1");
     other["args"]["why"] = json!("asked for");
     waits(&project, &json!([other]));
+    stays_vetoed();
     approve(&project);
     let run = project.plan(&json!([other])).ended(0);
     assert_eq!(run.decisions(), ["ALERT"]);
@@ -173,9 +253,8 @@ fn what_was_never_asked_cannot_be_answered() {
         .ended(0)
         .tells("waits for a person");
     project.plan(&json!([])).ended(0);
-    let args = ["approvals", "approve", "SO-1:hold", "--because", "x"];
-    project
-        .run(&args)
-        .ended(1)
-        .tells("nothing waits under key `SO-1:hold`");
+    for what in ["SO-1:hold", "rc_00000000000000000000000000000000"] {
+        let said = answer(&project, "approve", what).ended(1);
+        said.tells(&format!("no question `{what}` of tenant `acme` waits"));
+    }
 }

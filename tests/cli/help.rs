@@ -122,7 +122,10 @@ const COMMANDS: &[(&[&str], &[&str])] = &[
         &["<KEY>", "next generation", "--because"],
     ),
     (&["approvals"], &["list", "approve", "veto"]),
-    (&["approvals", "approve"], &["<KEY>", "--because", "--as"]),
+    (
+        &["approvals", "approve"],
+        &["<RECEIPT_ID>", "--because", "--as"],
+    ),
     (&["alerts"], &["list", "ack", "ALERT"]),
     (
         &["alerts", "list"],

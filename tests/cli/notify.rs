@@ -73,7 +73,8 @@ fn a_question_is_told_once_however_often_it_is_proposed() {
     assert_eq!(told_once["args"]["idempotency_key"], "SO-1:hold");
     assert!(told_once["args"]["expires_at"].is_string());
     // What a person approved was seen: it raises no alert.
-    let approve = ["approvals", "approve", "SO-1:hold", "--because", "checked"];
+    let id = told_once["args"]["receipt_id"].as_str().expect("an id");
+    let approve = ["approvals", "approve", id, "--because", "checked"];
     project.run(&approve).ended(0);
     run(&project).ended(0);
     assert_eq!(told(&project).len(), 1);

@@ -180,7 +180,8 @@ fn what_something_open_is_about_stays() {
 
     let asking = approvals::project();
     asking.plan(&json!([hold("SO-1")])).ended(3);
-    let veto = ["approvals", "veto", "SO-1:hold"];
+    let id = approvals::question(&asking);
+    let veto = ["approvals", "veto", &id];
     waits_for(&asking, "the question about key `SO-1:hold`", &veto);
 
     let (in_doubt, _vendor) = doubts::in_doubt();

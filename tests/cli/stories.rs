@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::approvals;
 use crate::support::{Project, Said, hold};
 use crate::vendor::{Answer, Vendor};
 
@@ -162,7 +163,8 @@ fn a_story_keeps_generations_apart_and_finds_what_an_approval_speaks_of() {
     project.edit("policies/all.toml", "'ALLOW'", "'ALERT'\nalert = 'approve'");
     for generation in 1..=2 {
         project.plan(&json!([hold("SO-1")])).ended(3);
-        let answer = ["approvals", "approve", "SO-1:hold", "--because", "fine"];
+        let id = approvals::question(&project);
+        let answer = ["approvals", "approve", &id, "--because", "fine"];
         project.run(&answer).ended(0);
         project.plan(&json!([hold("SO-1")])).ended(0);
         let approval = project.receipts().len() - 2;

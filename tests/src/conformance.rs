@@ -126,8 +126,10 @@ macro_rules! conformance {
                 approvals {
                     what_needs_approval_waits_and_then_runs_with_its_approver,
                     an_approval_is_of_those_arguments_that_policy_and_that_generation,
+                    an_answer_is_about_the_question_it_names,
                     an_approval_turns_no_refusal_into_a_run,
                     a_veto_is_final_for_the_proposal_and_not_for_the_key,
+                    a_veto_outlives_another_question,
                     a_question_and_an_approval_expire,
                 }
                 limits {

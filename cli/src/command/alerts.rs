@@ -230,6 +230,7 @@ async fn direct_all(
             )),
             DirectiveAnswer::NotRaised
             | DirectiveAnswer::NotAsked
+            | DirectiveAnswer::AskedAnew(_)
             | DirectiveAnswer::AnsweredBefore(_)
             | DirectiveAnswer::NotPaused
             | DirectiveAnswer::PrunedElsewhere(_)

@@ -1,9 +1,11 @@
 //! Approvals: what a rule wants a person asked about, and that person's answer.
 //!
 //! A question is bound to what the action says, to the text of the policy that asks, and to the
-//! key's generation: an answer about one is none about another. It is asked once per key and stands
-//! for [`ASKED_FOR`]; a veto stands for ever. An approval lets nothing past the policy: the policy is
-//! asked again when the action is proposed again.
+//! key's generation: an answer about one is none about another. A key has one question at a time,
+//! which stands for [`ASKED_FOR`]; another takes its place when the key is proposed with something
+//! else, so an answer says by receipt which one it is about. Vetoes outlive that: they stand for
+//! ever. An approval lets nothing past the policy: the policy is asked again when the action is
+//! proposed again.
 
 use std::time::Duration;
 
@@ -11,13 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::action::{Reason, Refusal};
 use crate::clock::Timestamp;
-use crate::directive::{Directive, DirectiveAnswer, Order};
+use crate::directive::{Directive, DirectiveAnswer, Order, QuestionRef};
 use crate::durable::{Claim, Fingerprint};
 use crate::key::IdempotencyKey;
 use crate::life::controls::{DirectiveStep, Note, NoteError, NoteKind, NoteName, read, write};
 use crate::receipt::Proposal;
 use crate::shared::Shared;
 use crate::text::Text;
+use crate::trust::PolicyRef;
 
 /// How long a question may wait for its answer, and an approval for its action.
 pub const ASKED_FOR: Duration = Duration::from_hours(72);
@@ -38,6 +41,21 @@ pub struct Approval {
     pub expires_at: Timestamp,
     /// What a person said.
     pub answer: Option<Answer>,
+    /// What a person vetoed of this key before another question took its place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    vetoes: Vec<Veto>,
+}
+
+/// A veto, and all that tells whether a proposal is the one that was vetoed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Veto {
+    /// The receipt of the question.
+    question: Text,
+    fingerprint: Fingerprint,
+    generation: u32,
+    policy: Option<Shared<PolicyRef>>,
+    answer: Answer,
 }
 
 /// What a person said.
@@ -80,7 +98,7 @@ impl Approval {
         read("an approval", body)
     }
 
-    fn of(claim: &Claim, generation: u32) -> Self {
+    fn of(claim: &Claim, generation: u32, vetoes: Vec<Veto>) -> Self {
         let span = i64::try_from(ASKED_FOR.as_micros()).unwrap_or(i64::MAX);
         let expires_at = claim.at.as_micros().saturating_add(span);
         Self {
@@ -90,6 +108,7 @@ impl Approval {
             asked_at: claim.at,
             expires_at: Timestamp::from_micros(expires_at),
             answer: None,
+            vetoes,
         }
     }
 
@@ -104,6 +123,39 @@ impl Approval {
         at >= self.expires_at
     }
 
+    /// Whether a person can answer it.
+    pub fn is_open(&self, at: Timestamp) -> bool {
+        self.answer.is_none() && !self.is_over(at)
+    }
+
+    /// Everything of this key that was vetoed.
+    fn into_vetoes(self) -> Vec<Veto> {
+        let mut vetoes = self.vetoes;
+        let veto = self.answer.filter(|answer| !answer.approved);
+        vetoes.extend(veto.map(|answer| Veto {
+            question: self.proposal.receipt_id.clone(),
+            fingerprint: self.fingerprint,
+            generation: self.generation,
+            policy: self.proposal.policy.clone(),
+            answer,
+        }));
+        vetoes
+    }
+
+    /// What is said to an answer about a question that stands here no more.
+    fn instead_of(&self, question: &QuestionRef, directive: &Directive) -> DirectiveAnswer {
+        let mut vetoes = self.vetoes.iter();
+        match vetoes.find(|veto| veto.question == question.receipt_id) {
+            // The same answer again, its own answer lost.
+            Some(veto) if veto.answer.receipt_id == directive.receipt_id => DirectiveAnswer::Done,
+            Some(veto) => DirectiveAnswer::AnsweredBefore(veto.answer.clone()),
+            None if self.is_open(directive.at) => {
+                DirectiveAnswer::AskedAnew(self.proposal.receipt_id.clone())
+            }
+            None => DirectiveAnswer::NotAsked,
+        }
+    }
+
     fn note(&self) -> Result<Note, NoteError> {
         Ok(Note {
             name: NoteName::approval(&self.proposal.idempotency_key),
@@ -112,19 +164,35 @@ impl Approval {
     }
 
     fn waits(&self) -> Refusal {
-        let key = shell_word(self.proposal.idempotency_key.as_str());
-        let expires = self.expires_at;
-        self.refusal(format!(
-            "a person is asked first, until {expires}: `operators approvals approve {key} \
+        let (question, expires) = (&self.proposal.receipt_id, self.expires_at);
+        let error = format!(
+            "a person is asked first, until {expires}: `operators approvals approve {question} \
              --because 'checked'` or `veto`, then propose it again"
-        ))
+        );
+        refusal(&self.proposal, error)
+    }
+}
+
+impl Veto {
+    fn is_of(&self, claim: &Claim, generation: u32) -> bool {
+        self.fingerprint == claim.fingerprint
+            && self.generation == generation
+            && self.policy == claim.proposal.policy
     }
 
-    fn refusal(&self, error: String) -> Refusal {
-        Refusal {
-            rule: self.proposal.rule.clone(),
-            ..Refusal::new(Reason::AwaitingApproval, error)
-        }
+    fn stops(&self, claim: &Claim) -> Refusal {
+        let Answer { by, at, note, .. } = &self.answer;
+        let why = note.as_ref();
+        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+        let error = format!("vetoed by {by} at {at}{why}; propose something else");
+        refusal(&claim.proposal, error)
+    }
+}
+
+fn refusal(proposal: &Proposal, error: String) -> Refusal {
+    Refusal {
+        rule: proposal.rule.clone(),
+        ..Refusal::new(Reason::AwaitingApproval, error)
     }
 }
 
@@ -134,36 +202,41 @@ pub(super) fn asked(
     generation: u32,
     body: Option<&str>,
 ) -> Result<Asked, NoteError> {
-    let before = Approval::read(body)?.filter(|before| before.is_about(claim, generation));
-    if let Some(before) = before {
-        match &before.answer {
-            Some(veto) if !veto.approved => {
-                let why = veto.note.as_ref();
-                let why = why.map_or_else(String::new, |why| format!(" ({why})"));
-                let (by, at) = (&veto.by, veto.at);
-                let error = format!("vetoed by {by} at {at}{why}; propose something else");
-                return Ok(Asked::Waits(before.refusal(error), None));
-            }
-            Some(approval) if !before.is_over(claim.at) => {
-                return Ok(Asked::Approved(approval.by.clone()));
-            }
-            None if !before.is_over(claim.at) => return Ok(Asked::Waits(before.waits(), None)),
-            Some(_) | None => {}
+    let before = Approval::read(body)?;
+    let same = before
+        .as_ref()
+        .filter(|before| before.is_about(claim, generation) && !before.is_over(claim.at));
+    if let Some(same) = same {
+        match &same.answer {
+            None => return Ok(Asked::Waits(same.waits(), None)),
+            Some(yes) if yes.approved => return Ok(Asked::Approved(yes.by.clone())),
+            // It is among the vetoes, which are never over.
+            Some(_) => {}
         }
     }
-    let new = Approval::of(claim, generation);
+    let vetoes = before.map_or_else(Vec::new, Approval::into_vetoes);
+    if let Some(veto) = vetoes.iter().find(|veto| veto.is_of(claim, generation)) {
+        return Ok(Asked::Waits(veto.stops(claim), None));
+    }
+    let new = Approval::of(claim, generation, vetoes);
     Ok(Asked::Waits(new.waits(), Some(new.note()?)))
 }
 
 /// Decides an answer to a question.
 pub(super) fn answer(
     directive: &Directive,
+    question: &QuestionRef,
     body: Option<&str>,
 ) -> Result<DirectiveStep, NoteError> {
     let unchanged = |answer| Ok(DirectiveStep::unchanged(answer));
     let Some(mut approval) = Approval::read(body)? else {
         return unchanged(DirectiveAnswer::NotAsked);
     };
+    // INVARIANT (answered-as-seen): whoever answers saw what this receipt shows. What else was asked
+    // about the key since then was not seen, and is not answered.
+    if approval.proposal.receipt_id != question.receipt_id {
+        return unchanged(approval.instead_of(question, directive));
+    }
     match &approval.answer {
         // The same answer again, its own answer lost.
         Some(before) if before.receipt_id == directive.receipt_id => {}
@@ -183,24 +256,4 @@ pub(super) fn answer(
         receipt: Some(Box::new(directive.receipt_about(&approval.proposal))),
         answer: DirectiveAnswer::Done,
     })
-}
-
-/// A key as one word of a shell: there to be copied.
-fn shell_word(key: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
-    if key.chars().all(is_plain) {
-        return key.to_owned();
-    }
-    format!("'{}'", key.replace('\'', "'\\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_is_quoted_where_a_shell_would_split_it() {
-        assert_eq!(shell_word("order:SO-1:hold"), "order:SO-1:hold");
-        assert_eq!(shell_word("a b; it's"), "'a b; it'\\''s'");
-    }
 }

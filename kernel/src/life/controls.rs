@@ -285,7 +285,7 @@ impl Directive {
     pub fn note_names(&self) -> Vec<NoteName> {
         match &self.order {
             Order::Pause(_) | Order::Resume(_) => vec![NoteName::pause()],
-            Order::Approve(key) | Order::Veto(key) => vec![NoteName::approval(key)],
+            Order::Approve(asked) | Order::Veto(asked) => vec![NoteName::approval(&asked.key)],
             Order::Acknowledge(id) => vec![NoteName::acknowledged(id), NoteName::alert(id)],
             Order::Prune(_) => vec![NoteName::pruned()],
         }
@@ -302,8 +302,8 @@ pub fn direct(
     let unchanged = DirectiveStep::unchanged;
     let read = || Pauses::read(body(&NoteName::pause()));
     let pauses = match &directive.order {
-        Order::Approve(key) | Order::Veto(key) => {
-            return answer(directive, body(&NoteName::approval(key)));
+        Order::Approve(asked) | Order::Veto(asked) => {
+            return answer(directive, asked, body(&NoteName::approval(&asked.key)));
         }
         Order::Acknowledge(receipt_id) => return acknowledge(directive, receipt_id, found),
         Order::Prune(pruning) => {

@@ -2,7 +2,7 @@
 
 use operators_kernel::life::{Alert, NoteKind, NoteName};
 use operators_kernel::{
-    Claim, Clearance, Directive, DirectiveAnswer, OnAlert, Order, Reason, ReceiptKind,
+    Claim, Clearance, Directive, DirectiveAnswer, OnAlert, Order, QuestionRef, Reason, ReceiptKind,
     ReceiptOutcome, Refusal, SettledOutcome, TrustDecision,
 };
 
@@ -151,7 +151,10 @@ pub async fn what_did_not_run_or_was_approved_raises_nothing(bench: &dyn Bench) 
     desk.refused_as(Reason::AwaitingApproval, &unheard(&asked))
         .await;
     let yes = Directive {
-        order: Order::Approve(key("k3")),
+        order: Order::Approve(QuestionRef {
+            key: key("k3"),
+            receipt_id: asked.proposal.receipt_id.clone(),
+        }),
         ..seen("unused")
     };
     assert_eq!(direct(&desk, yes).await, DirectiveAnswer::Done);

@@ -220,8 +220,10 @@ async fn cited(signed: &Signed) -> Result<HashMap<Text, String>> {
         let asked = Approval::read(Some(&body))?;
         if let Some(asked) = asked.filter(|asked| asked.answer.is_none()) {
             let key = &asked.proposal.idempotency_key;
-            let told = format!("the question about key `{key}`; see `operators approvals veto`");
-            cited.insert(asked.proposal.receipt_id.clone(), told);
+            let id = &asked.proposal.receipt_id;
+            let told =
+                format!("the question about key `{key}`; see `operators approvals veto {id}`");
+            cited.insert(id.clone(), told);
         }
     }
     for doubt in store.doubts(tenant).await?.0 {

@@ -52,16 +52,10 @@ pub(crate) fn tell(
             &project.command(&resolve, &args.whose),
             "or --not-applied, --write-off",
         );
-    } else if let Some(asked) = with(Reason::AwaitingApproval) {
-        let key = quoted(asked.action.idempotency_key.as_str());
-        let approve = format!("approvals approve {key} --because 'checked'");
+    } else if with(Reason::AwaitingApproval).is_some() {
         next(
             &project.command("approvals list", &args.whose),
-            "what waits for a person",
-        );
-        next(
-            &project.command(&approve, &args.whose),
-            "or veto; then run again",
+            "what waits for a person, and how to answer; then run again",
         );
     } else if abandoned || with(Reason::EntityInDoubt).is_some() {
         next(
