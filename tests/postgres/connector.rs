@@ -93,6 +93,49 @@ pub async fn amounts(url: &str) -> Vec<i32> {
     rows.iter().map(|row| row.get("amount")).collect()
 }
 
+/// A trigger that runs at the commit, and this in it.
+async fn at_commit(url: &str, does: &str) {
+    for statement in [
+        format!(
+            "CREATE OR REPLACE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN {does}; RETURN NULL; END $$"
+        ),
+        "DROP TRIGGER IF EXISTS at_commit ON orders".to_owned(),
+        "CREATE CONSTRAINT TRIGGER at_commit AFTER UPDATE ON orders DEFERRABLE INITIALLY DEFERRED
+           FOR EACH ROW EXECUTE FUNCTION at_commit()"
+            .to_owned(),
+    ] {
+        run(url, &statement).await;
+    }
+}
+
+/// Rule 4.1: a refused commit is a definite failure; one with which the server goes away is not, for
+/// it says the same of a commit that is on disk.
+#[tokio::test]
+async fn a_commit_with_which_the_server_goes_away_is_a_doubt() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let url = &database.url();
+    for statement in TABLES.split(';') {
+        run(url, statement).await;
+    }
+    let hold = json!({"order": "SO-1", "amount": 9, "held": true, "at": "2026-01-01T00:00:00Z"});
+    at_commit(url, "RAISE EXCEPTION 'not today'").await;
+    let refused = invoke(url, "hold", hold.clone()).await;
+    assert!(
+        matches!(refused, InvokeOutcome::NotApplied(_)),
+        "{refused:?}"
+    );
+    at_commit(
+        url,
+        "PERFORM pg_terminate_backend(pg_backend_pid()), pg_sleep(5)",
+    )
+    .await;
+    let gone = invoke(url, "hold", hold).await;
+    assert!(matches!(gone, InvokeOutcome::Unknown(_)), "{gone:?}");
+}
+
 #[tokio::test]
 async fn a_statement_commits_or_changes_nothing() {
     let Some(database) = database().await else {

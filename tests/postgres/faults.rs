@@ -151,6 +151,7 @@ async fn order(desk: &Desk, name: &str) -> Result<(), StoreError> {
         _ => {
             let resolution = Resolution {
                 key: key("doubt"),
+                generation: 1,
                 attempt: 1,
                 verdict: Verdict::WriteOff,
                 by: Resolver::Person(by),

@@ -6,7 +6,7 @@
 
 use operators_kernel::{Rows, Statement};
 use operators_sql::Failure;
-use operators_sql::postgres::{execute, is_this_machine, told};
+use operators_sql::postgres::{execute, is_over, is_this_machine, told};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use sqlx::{Connection as _, Executor as _};
 
@@ -50,9 +50,17 @@ pub(crate) async fn run(options: PgConnectOptions, job: &Job) -> Result<Rows, Fa
             drop(connection.close().await);
             Ok(done)
         }
-        // The server's own word that it did not commit.
-        Err(error @ sqlx::Error::Database(_)) => Err(nothing(&error)),
-        Err(error) => Err(Fault::Unsure(told(&error))),
+        // The server's own word that it did not commit, unless it went away with it: it may say so
+        // of a commit that is on disk.
+        Err(error) => {
+            let said = error.as_database_error();
+            let is_sure = said.is_some_and(|said| !is_over(&said.code().unwrap_or_default()));
+            Err(if is_sure {
+                nothing(&error)
+            } else {
+                Fault::Unsure(told(&error))
+            })
+        }
     }
 }
 
