@@ -1,10 +1,18 @@
 //! Texts that were sent and must not come back: a vendor that echoes a credential is not quoted.
 //!
-//! Owns what is blanked out of answers and messages.
+//! Owns what is blanked out of answers and messages, and with it all cutting: no text is shortened
+//! but by [`Hidden::quote`], which blanks first.
+
+mod snippet;
 
 use std::fmt;
 
 use serde_json::Value;
+
+use operators_kernel::{Call, spellings};
+
+use crate::template::{lookup, split};
+use snippet::snippet;
 
 /// What stands where a hidden text was.
 const BLANK: &str = "…";
@@ -12,10 +20,17 @@ const BLANK: &str = "…";
 /// Shorter texts are left alone: blanking every `1` would only garble the answer.
 const HIDDEN_CHARS_MIN: usize = 4;
 
-/// The hidden texts of one call.
-#[derive(Clone, Default)]
+/// Shorter pieces at the end of a text are met by chance, and tell little.
+const PIECE_CHARS_MIN: usize = 8;
+
+/// The hidden texts of one call, in all their spellings.
+#[derive(Clone)]
 pub(crate) struct Hidden {
+    /// Credentials and marked arguments: nothing that is shown holds them.
     texts: Vec<String>,
+    /// The other secret arguments. The kernel puts a hash in the place of each that it finds whole,
+    /// so they are blanked only in what is cut.
+    in_quotes: Vec<String>,
 }
 
 impl fmt::Debug for Hidden {
@@ -25,17 +40,45 @@ impl fmt::Debug for Hidden {
 }
 
 impl Hidden {
-    /// Hides a text, and the token in `Bearer TOKEN`.
-    pub(crate) fn add(&mut self, text: &str) {
-        for text in [Some(text), text.rsplit(' ').next()].into_iter().flatten() {
-            if text.chars().count() >= HIDDEN_CHARS_MIN {
-                self.texts.push(text.to_owned());
+    /// Hides the secret arguments of a call: those that its tool marks, by dotted paths, and those
+    /// that the kernel knows by their names.
+    pub(crate) fn of(call: &Call, marked: &[String]) -> Self {
+        let mut hidden = Self::without_call();
+        for path in marked {
+            if let Some(value) = lookup(call, &split(path)) {
+                hidden.add_value(value);
             }
+        }
+        for text in call.secret_texts(marked) {
+            add_spellings(&text, &mut hidden.in_quotes);
+        }
+        hidden
+    }
+
+    /// Hides nothing yet: there is no call whose arguments could come back.
+    pub(crate) fn without_call() -> Self {
+        Self {
+            texts: Vec::new(),
+            in_quotes: Vec::new(),
         }
     }
 
+    /// Hides a text, and the token in `Bearer TOKEN`.
+    pub(crate) fn add(&mut self, text: &str) {
+        for text in [Some(text), text.rsplit(' ').next()].into_iter().flatten() {
+            add_spellings(text, &mut self.texts);
+        }
+    }
+
+    /// Hides what another does, too.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn add_all(&mut self, other: &Self) {
+        self.texts.extend_from_slice(&other.texts);
+        self.in_quotes.extend_from_slice(&other.in_quotes);
+    }
+
     /// Hides every scalar inside an argument.
-    pub(crate) fn add_value(&mut self, value: &Value) {
+    fn add_value(&mut self, value: &Value) {
         match value {
             Value::Null | Value::Bool(_) => {}
             Value::Number(number) => self.add(&number.to_string()),
@@ -45,11 +88,27 @@ impl Hidden {
         }
     }
 
-    /// The text without what is hidden.
-    pub(crate) fn blank(&self, text: &str) -> String {
-        self.texts
+    /// A few words of somebody else's text, without what is hidden, made safe to show. What was cut
+    /// out of a longer text may hold the end of a hidden one at its start, or the start of one at its
+    /// end; these are no less hidden.
+    pub(crate) fn quote(&self, text: &str) -> String {
+        let all: Vec<&String> = self.texts.iter().chain(&self.in_quotes).collect();
+        let text = blank(&all, text);
+        // A character that was cut in half is no part of anything.
+        let is_outside = |c: char| c.is_whitespace() || c == char::REPLACEMENT_CHARACTER;
+        let mut rest = text.trim_matches(is_outside);
+        let begins = all
             .iter()
-            .fold(text.to_owned(), |text, hidden| text.replace(hidden, BLANK))
+            .filter_map(|hidden| begins_with_end(rest, hidden));
+        let begins = begins.max().unwrap_or(0);
+        rest = rest.get(begins..).unwrap_or_default();
+        let ends = all
+            .iter()
+            .filter_map(|hidden| ends_with_start(rest, hidden));
+        let ends = ends.max().unwrap_or(0);
+        rest = rest.get(..rest.len() - ends).unwrap_or_default();
+        let mark = |cut: usize| if cut > 0 { BLANK } else { "" };
+        snippet(&format!("{}{rest}{}", mark(begins), mark(ends)))
     }
 
     /// The value without what is hidden, object keys included.
@@ -57,26 +116,69 @@ impl Hidden {
         if self.texts.is_empty() {
             return value;
         }
-        match value {
-            Value::Null | Value::Bool(_) => value,
-            Value::Number(number) => {
-                let text = number.to_string();
-                let blanked = self.blank(&text);
-                if blanked == text {
-                    Value::Number(number)
-                } else {
-                    Value::String(blanked)
-                }
-            }
-            Value::String(text) => Value::String(self.blank(&text)),
-            Value::Array(items) => items
-                .into_iter()
-                .map(|item| self.blank_value(item))
-                .collect(),
-            Value::Object(fields) => fields
-                .into_iter()
-                .map(|(name, field)| (self.blank(&name), self.blank_value(field)))
-                .collect(),
-        }
+        let texts: Vec<&String> = self.texts.iter().collect();
+        blank_value(&texts, value)
     }
+}
+
+fn add_spellings(text: &str, texts: &mut Vec<String>) {
+    if text.chars().count() >= HIDDEN_CHARS_MIN {
+        texts.push(text.to_owned());
+        texts.extend(spellings(text));
+    }
+}
+
+fn blank(hidden: &[&String], text: &str) -> String {
+    let mut longest_first = hidden.to_vec();
+    // So that no text is left in halves by a shorter one inside it.
+    longest_first.sort_by_key(|hidden| std::cmp::Reverse(hidden.len()));
+    let whole = text.to_owned();
+    longest_first.into_iter().fold(whole, |text, hidden| {
+        if text.contains(hidden.as_str()) {
+            text.replace(hidden.as_str(), BLANK)
+        } else {
+            text
+        }
+    })
+}
+
+fn blank_value(hidden: &[&String], value: Value) -> Value {
+    match value {
+        Value::Null | Value::Bool(_) => value,
+        Value::Number(number) => {
+            let text = number.to_string();
+            let blanked = blank(hidden, &text);
+            if blanked == text {
+                Value::Number(number)
+            } else {
+                Value::String(blanked)
+            }
+        }
+        Value::String(text) => Value::String(blank(hidden, &text)),
+        Value::Array(items) => items
+            .into_iter()
+            .map(|item| blank_value(hidden, item))
+            .collect(),
+        Value::Object(fields) => fields
+            .into_iter()
+            .map(|(name, field)| (blank(hidden, &name), blank_value(hidden, field)))
+            .collect(),
+    }
+}
+
+/// How many bytes at the start of a text are the end of a hidden one.
+fn begins_with_end(text: &str, hidden: &str) -> Option<usize> {
+    let ends = hidden.char_indices().filter_map(|(at, _)| hidden.get(at..));
+    let mut ends = ends.filter(|end| end.chars().nth(PIECE_CHARS_MIN - 1).is_some());
+    ends.find(|end| text.starts_with(end)).map(str::len)
+}
+
+/// How many bytes at the end of a text are the start of a hidden one.
+fn ends_with_start(text: &str, hidden: &str) -> Option<usize> {
+    let starts = hidden
+        .char_indices()
+        .rev()
+        .filter_map(|(at, _)| hidden.get(..at));
+    let mut starts = starts.filter(|start| start.chars().nth(PIECE_CHARS_MIN - 1).is_some());
+    starts.find(|start| text.ends_with(start)).map(str::len)
 }

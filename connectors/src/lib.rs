@@ -20,7 +20,6 @@ mod registry;
 mod schema;
 mod secrets;
 mod size;
-mod snippet;
 #[cfg(feature = "sql")]
 mod sql;
 mod stub;

@@ -237,7 +237,8 @@ pub enum Health {
     Unasked,
 }
 
-/// What went wrong in a call, in a sentence for people; never a credential.
+/// What went wrong in a call, in a sentence for people; never a credential. The executor takes the
+/// call's secret arguments out of it; see [`Call::secret_texts`] before cutting what it quotes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ConnectorError {

@@ -70,7 +70,7 @@ pub use packed::Packed;
 pub use receipt::{
     AttemptMark, Ending, Proposal, Receipt, ReceiptAction, ReceiptKind, ReceiptOutcome,
 };
-pub use redact::RedactionKey;
+pub use redact::{RedactionKey, spellings};
 pub use rehearse::{Forecast, forecast};
 pub use secret::{Secret, SecretError, SecretStore};
 pub use setup::{OnFailure, Progress, RunContext, Seams, Settings, WAITERS_MAX};

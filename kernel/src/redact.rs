@@ -1,6 +1,7 @@
 //! Secret arguments: the keyed hash that stands for them everywhere but in the connector's hands.
 
 mod names;
+mod spellings;
 
 use std::fmt;
 
@@ -8,9 +9,12 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Map, Value};
 use sha2::Sha256;
 
+use crate::connector::Call;
 use crate::json;
 use crate::shared::Shared;
 use names::is_secret_name;
+
+pub use spellings::spellings;
 
 /// Shorter secrets are replaced only where they are a whole value: replacing `1` everywhere in an
 /// answer would garble it and hide nothing.
@@ -55,6 +59,7 @@ impl fmt::Debug for RedactionKey {
 pub(crate) struct Redaction {
     /// `None` if they are shown as they are.
     shown: Option<Shared<Map<String, Value>>>,
+    /// Each secret in each of its spellings, with its hash.
     hidden: Vec<(String, String)>,
 }
 
@@ -83,7 +88,18 @@ impl Redaction {
 
     fn with(args: &Map<String, Value>, marked: &[String], key: &RedactionKey) -> Self {
         let mut hidden = Vec::new();
-        let shown = redact_object(args, "", marked, key, &mut hidden);
+        let shown = redact_object(args, "", marked, &|value| key.hash(value), &mut hidden);
+        let spelled = hidden.iter().flat_map(|(secret, hash)| {
+            let spellings = if is_found_inside(secret) {
+                spellings(secret)
+            } else {
+                Vec::new()
+            };
+            let with_hash = |spelling| (spelling, hash.clone());
+            spellings.into_iter().map(with_hash)
+        });
+        let spelled: Vec<_> = spelled.collect();
+        hidden.extend(spelled);
         // Longest first, so that no secret is left in halves by a shorter one inside it.
         hidden.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.cmp(b)));
         hidden.dedup();
@@ -135,11 +151,11 @@ impl Redaction {
         self.shown.as_ref()
     }
 
-    /// Takes every secret out of a sentence.
+    /// Takes every secret out of a sentence that holds it whole, however it is spelled.
     pub(crate) fn scrub_text(&self, text: String) -> String {
         self.hidden.iter().fold(text, |text, (secret, hash)| {
             let is_whole = text == *secret;
-            if is_whole || (secret.len() >= SUBSTRING_BYTES_MIN && text.contains(secret.as_str())) {
+            if is_whole || (is_found_inside(secret) && text.contains(secret.as_str())) {
                 text.replace(secret.as_str(), hash)
             } else {
                 text
@@ -173,22 +189,43 @@ impl Redaction {
     }
 }
 
+impl Call {
+    /// The texts of its secret arguments: those that its tool marks, by dotted paths, and those whose
+    /// names give them away.
+    ///
+    /// An answer that is handed on whole needs no care: the executor takes them out of it. It does not
+    /// know the half of one, so whoever cuts an answer hides these first, in all their
+    /// [`spellings`].
+    pub fn secret_texts(&self, marked: &[String]) -> Vec<String> {
+        let mut hidden = Vec::new();
+        if holds_secret(&self.args, "", marked) {
+            redact_object(&self.args, "", marked, &|_| String::new(), &mut hidden);
+        }
+        hidden.into_iter().map(|(text, _)| text).collect()
+    }
+}
+
+/// Whether a secret is also looked for in the middle of a text.
+fn is_found_inside(secret: &str) -> bool {
+    secret.len() >= SUBSTRING_BYTES_MIN
+}
+
 fn redact_object(
     object: &Map<String, Value>,
     path: &str,
     marked: &[String],
-    key: &RedactionKey,
+    hash: &dyn Fn(&Value) -> String,
     hidden: &mut Vec<(String, String)>,
 ) -> Map<String, Value> {
     let mut shown = Map::new();
     for (name, value) in object {
         let here = path_of(path, name, marked);
         let value = if marked.contains(&here) || is_secret_name(name) {
-            let hash = key.hash(value);
-            remember(value, &hash, hidden);
-            Value::String(hash)
+            let hashed = hash(value);
+            remember(value, &hashed, hidden);
+            Value::String(hashed)
         } else {
-            redact_value(value, &here, marked, key, hidden)
+            redact_value(value, &here, marked, hash, hidden)
         };
         shown.insert(name.clone(), value);
     }
@@ -225,16 +262,16 @@ fn redact_value(
     value: &Value,
     path: &str,
     marked: &[String],
-    key: &RedactionKey,
+    hash: &dyn Fn(&Value) -> String,
     hidden: &mut Vec<(String, String)>,
 ) -> Value {
     match value {
-        Value::Object(object) => Value::Object(redact_object(object, path, marked, key, hidden)),
+        Value::Object(object) => Value::Object(redact_object(object, path, marked, hash, hidden)),
         // Items of a list share its path, so `cards.number` reaches every card.
         Value::Array(items) => Value::Array(
             items
                 .iter()
-                .map(|item| redact_value(item, path, marked, key, hidden))
+                .map(|item| redact_value(item, path, marked, hash, hidden))
                 .collect(),
         ),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
@@ -340,6 +377,36 @@ mod tests {
                 .scrub_text("refused 4111-1111".to_owned())
                 .contains("4111-1111")
         );
+    }
+
+    #[test]
+    fn a_secret_is_found_however_it_is_spelled() {
+        let secrets = redaction(&serde_json::json!({"password": "a\"b\\c1\n/x"}), &[]);
+        let said = secrets.shown().and_then(|shown| shown.get("password"));
+        let hash = said.and_then(Value::as_str).expect("a hash");
+        for (echo, scrubbed) in [
+            (r#"{"p":"a\"b\\c1\n/x"}"#, r#"{"p":"HASH"}"#),
+            (r#"said `a"b\\c1\n/x`"#, "said `HASH`"),
+            ("/log?p=a%22b%5Cc1%0A%2Fx&q", "/log?p=HASH&q"),
+            ("a\"b\\c1\n/x, again", "HASH, again"),
+        ] {
+            let expected = scrubbed.replace("HASH", hash);
+            assert_eq!(secrets.scrub_text(echo.to_owned()), expected);
+        }
+        let named = serde_json::json!({"a%22b%5Cc1%0A%2Fx": ["YTphImJcYzEKL3g="]});
+        let text = secrets.scrub(named).to_string();
+        assert!(
+            !text.contains("%22b") && !text.contains("ImJcYzEKL3"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_short_secret_has_no_spellings() {
+        let secrets = redaction(&serde_json::json!({"pin": "a\"1"}), &[]);
+        let said = r#"{"x":"a\"1"}"#;
+        assert_eq!(secrets.scrub_text(said.to_owned()), said);
+        assert_ne!(secrets.scrub_text("a\"1".to_owned()), "a\"1");
     }
 
     #[test]

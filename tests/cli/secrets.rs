@@ -181,6 +181,38 @@ fn a_refusal_or_a_doubt_that_quotes_them_is_cleaned_too() {
     }
 }
 
+/// Somebody's access token of 400 characters stood in a receipt for half its length: the answer was
+/// cut to what is quoted before anybody looked for the whole token in it.
+#[test]
+fn a_long_token_is_not_left_in_part_by_a_quote() {
+    let digit = |at: u32| char::from_digit(at.wrapping_mul(2_654_435_761) >> 16 & 31, 36);
+    let token: String = (1..=400).filter_map(digit).collect();
+    for answer in [
+        |request: &Request| Answer::Text(422, format!("bad request: {}", request.body)),
+        |request: &Request| Answer::Json(422, json!({"message": request.body}).to_string()),
+        |request: &Request| Answer::Json(503, json!({"said": request.body}).to_string()),
+    ] {
+        let vendor = Vendor::start(answer);
+        let project = project(&vendor);
+        let mut plan = secretive("SO-1");
+        plan["args"]["access_token"] = json!(token);
+        let said = propose(&project, &json!([plan]), &["--json"]).ended(4);
+        let sent = vendor.requests();
+        assert!(sent[0].body.contains(&token), "the vendor has it: {sent:?}");
+        let mut left = said.stdout.clone() + &said.stderr;
+        left += &project.run(&["receipts", "export"]).ended(0).stdout;
+        for file in holds_no_secret(project.dir()) {
+            left += &String::from_utf8_lossy(&std::fs::read(&file).expect("a file"));
+        }
+        assert!(left.contains("answered"), "{left}");
+        for at in 0..=token.len() - 16 {
+            let piece = &token[at..at + 16];
+            assert!(!left.contains(piece), "{piece} of the token is in {left}");
+        }
+        looks_clean(&project, &[said]);
+    }
+}
+
 #[test]
 fn a_conflict_names_the_paths_not_the_values() {
     // rule 3.2

@@ -15,12 +15,14 @@ use serde_json::{Map, Value, json};
 
 use crate::support::{memory, one, receipts, words};
 
-const CANARIES: [&str; 5] = [
+/// The last is written differently by whoever quotes it.
+const CANARIES: [&str; 6] = [
     "canary-marked-4111",
     "canary-password",
     "canary-nested-key",
     "canary-list-token",
     "918273645",
+    "canary\"quote\\slash/\n%é",
 ];
 
 fn charge(key: &str) -> PlannedAction {
@@ -31,9 +33,20 @@ fn charge(key: &str) -> PlannedAction {
         "headers": {"X": {"apiKey": CANARIES[2]}},
         "list": [{"access_token": [CANARIES[3]]}],
         "pin": 918_273_645,
+        "db": {"DBPassword": CANARIES[5]},
     });
     action("cards.charge", &format!("e-{key}"), key, args)
 }
+
+/// As JSON, as an address, as our own connectors quote it, as Rust does, and in base64.
+const ODD: [&str; 6] = [
+    r#"canary\"quote\\slash/\n%é"#,
+    r#"canary\\\"quote\\\\slash/\\n%é"#,
+    "canary%22quote%5Cslash%2F%0A%25%C3%A9",
+    r#"canary"quote\\slash/\n%é"#,
+    r#"canary\"quote\\slash/\n%\u00e9"#,
+    "YW5uYTpjYW5hcnkicXVvdGVcc2xhc2gvCiXDqQ==",
+];
 
 /// Says every secret it was given, in every way it can.
 #[derive(Debug, Default)]
@@ -43,12 +56,14 @@ struct Echo {
 }
 
 fn echo(call: &Call) -> String {
-    format!("you sent {}", Value::Object((*call.args).clone()))
+    let args = Value::Object((*call.args).clone());
+    format!("you sent {args}, that is {}", ODD.join(", "))
 }
 
 fn effect(call: &Call) -> Effect {
     let named: Map<String, Value> = CANARIES
         .iter()
+        .chain(&ODD)
         .map(|c| ((*c).to_owned(), json!(1)))
         .collect();
     Effect {
@@ -113,6 +128,10 @@ fn vault(world: &mut World) -> Arc<Echo> {
 fn has_no_canary(what: &str, text: &str) {
     for canary in CANARIES {
         assert!(!text.contains(canary), "{what} shows {canary}: {text}");
+    }
+    // However often it was escaped on its way here.
+    for piece in ["quote", "slash", "YTpjYW5hcnki", "xhc2gvCi"] {
+        assert!(!text.contains(piece), "{what} shows {piece}: {text}");
     }
 }
 

@@ -35,8 +35,6 @@ use crate::config::{ConnectorConfig, OutputForm};
 use crate::hidden::Hidden;
 use crate::registry::{Place, RegistryError};
 use crate::size::{ANSWER_DEFAULT, SizeText};
-use crate::snippet::snippet;
-use crate::template::lookup;
 
 pub(crate) use environment::Environment;
 #[cfg(feature = "mcp")]
@@ -81,12 +79,7 @@ impl CommandConnector {
         tool: &CommandTool,
         program: &Program,
     ) -> Result<Answer, String> {
-        let mut hidden = Hidden::default();
-        for path in &tool.secret_args {
-            if let Some(value) = lookup(call, path) {
-                hidden.add_value(value);
-            }
-        }
+        let mut hidden = Hidden::of(call, &tool.secret_args);
         let argv = program.render(call)?;
         let variables = self
             .environment
@@ -125,11 +118,11 @@ fn judge(
     hidden: &Hidden,
 ) -> Answer {
     let told = |ending: &str| {
-        let stderr = hidden.blank(ended.stderr.trim());
+        let stderr = hidden.quote(&ended.stderr);
         if stderr.is_empty() {
             format!("{label} {ending}")
         } else {
-            format!("{label} {ending}: `{}`", snippet(&stderr))
+            format!("{label} {ending}: `{stderr}`")
         }
     };
     let Some(code) = ended.code else {
@@ -223,7 +216,7 @@ impl Connector for CommandConnector {
     /// Whether every program is there; none is started.
     async fn check(&self, tenant: &TenantId) -> Health {
         let ill = |message: String| Health::Ill(ConnectorError::new(message));
-        let (secrets, mut hidden) = (self.secrets.as_ref(), Hidden::default());
+        let (secrets, mut hidden) = (self.secrets.as_ref(), Hidden::without_call());
         let variables = self.environment.variables(tenant, secrets, &mut hidden);
         let variables = match variables.await {
             Ok(variables) => variables,

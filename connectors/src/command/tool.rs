@@ -10,7 +10,7 @@ use crate::command::codes::Codes;
 use crate::config::{ConnectorConfig, EffectWord, OutputForm, ToolConfig};
 use crate::pointer::EffectIdAt;
 use crate::registry::{Place, RegistryError, effect_word};
-use crate::template::{Placeholder, Template, overlap, split};
+use crate::template::{Placeholder, Template, overlap};
 
 /// The argument after which a program takes nothing for an option.
 const OPTIONS_END: &str = "--";
@@ -24,7 +24,7 @@ pub(crate) struct CommandTool {
     /// Where in the result the effect's id is.
     pub(crate) effect_id: EffectIdAt,
     /// Arguments that never show, as paths of object keys.
-    pub(crate) secret_args: Vec<Vec<String>>,
+    pub(crate) secret_args: Vec<String>,
     pub(crate) reads: bool,
 }
 
@@ -90,7 +90,7 @@ impl CommandTool {
             probe,
             output: tool.output.unwrap_or_default(),
             effect_id: EffectIdAt::compile(tool.effect_id.as_deref(), place)?,
-            secret_args: tool.secret_args.iter().map(|path| split(path)).collect(),
+            secret_args: tool.secret_args.clone(),
             reads: effect == EffectWord::Read,
         })
     }

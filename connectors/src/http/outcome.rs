@@ -28,7 +28,6 @@ use crate::http::address::Blocked;
 use crate::http::answer::{self, Head};
 use crate::http::condition::Condition;
 use crate::http::reading::{Meaning, Reading, holds};
-use crate::snippet::snippet;
 
 /// Classifies an answer. `label` names the request; `hidden` is never quoted.
 pub(crate) async fn of_answer(
@@ -130,7 +129,7 @@ pub(crate) fn of_failure(error: &reqwest::Error, label: &str, hidden: &Hidden) -
     }
     // Only before the first byte: a connection that was used before fails in another way.
     if error.is_connect() || error.is_builder() {
-        let cause = snippet(&hidden.blank(&cause(error)));
+        let cause = hidden.quote(&cause(error));
         return not_applied(format!("{label} was not sent: no connection: {cause}"));
     }
     unknown(no_answer(error, label, hidden))
@@ -144,7 +143,7 @@ pub(crate) fn no_answer(error: &reqwest::Error, label: &str, hidden: &Hidden) ->
     if error.is_timeout() {
         return format!("{label} got no answer in time");
     }
-    let cause = snippet(&hidden.blank(&cause(error)));
+    let cause = hidden.quote(&cause(error));
     format!("{label} got no answer: {cause}")
 }
 
@@ -162,11 +161,11 @@ fn unknown(message: String) -> InvokeOutcome {
 
 /// An answer in words: its status, and the vendor's message if there is one.
 pub(crate) fn quoted(label: &str, status: u16, body: &[u8], hidden: &Hidden) -> String {
-    let text = hidden.blank(&message_of(body));
-    if text.trim().is_empty() {
+    let text = hidden.quote(&message_of(body));
+    if text.is_empty() {
         return format!("{label} answered {status}");
     }
-    format!("{label} answered {status}: `{}`", snippet(text.trim()))
+    format!("{label} answered {status}: `{text}`")
 }
 
 /// The sentence in a vendor's error, where one of the usual places has it; else the body.

@@ -57,7 +57,7 @@ impl Probe {
                 headers,
                 body: Body::Nothing,
                 key_header: None,
-                secret_args: tool::split_all(secret_args),
+                secret_args: secret_args.clone(),
             },
             applied_if,
             not_applied_if,

@@ -11,7 +11,6 @@ use crate::hidden::Hidden;
 use crate::http::headers::HeaderSource;
 use crate::http::path::Base;
 use crate::http::tool::Outline;
-use crate::template::lookup;
 
 /// How the vendor's logs see us.
 const AGENT: &str = concat!("operators/", env!("CARGO_PKG_VERSION"));
@@ -29,12 +28,7 @@ pub(crate) async fn prepare(
     call: &Call,
     secrets: &dyn SecretStore,
 ) -> Result<Prepared, String> {
-    let mut hidden = Hidden::default();
-    for path in &sent.secret_args {
-        if let Some(value) = lookup(call, path) {
-            hidden.add_value(value);
-        }
-    }
+    let mut hidden = Hidden::of(call, &sent.secret_args);
     let (path, query) = sent.path.render(call)?;
     let query = sent.query.render(query, call)?;
     let url = base.join(&path, query.as_deref())?;

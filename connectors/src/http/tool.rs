@@ -14,7 +14,7 @@ use crate::http::probe::Probe;
 use crate::http::query::Query;
 use crate::http::reading::Reading;
 use crate::registry::{Place, RegistryError, effect_word};
-use crate::template::{overlap, split};
+use crate::template::overlap;
 
 /// The header that carries the downstream key, as the IETF draft and most vendors call it.
 const KEY_HEADER_DEFAULT: &str = "Idempotency-Key";
@@ -40,7 +40,7 @@ pub(crate) struct Outline {
     /// Where the downstream key goes; only for a vendor that honours it.
     pub(crate) key_header: Option<HeaderName>,
     /// Arguments that never show, as paths of object keys.
-    pub(crate) secret_args: Vec<Vec<String>>,
+    pub(crate) secret_args: Vec<String>,
     /// What messages call the request: method and path template. Not the path itself, which may
     /// hold what the kernel keeps secret.
     pub(crate) label: String,
@@ -75,7 +75,7 @@ impl HttpTool {
                 headers,
                 body,
                 key_header,
-                secret_args: split_all(&tool.secret_args),
+                secret_args: tool.secret_args.clone(),
             },
             reading: Reading::compile(config, tool, place)?,
             probe,
@@ -149,11 +149,6 @@ fn refuse_shown(
              send it in the body or in a header"
         )),
     }
-}
-
-/// Dotted paths as lists of names.
-pub(crate) fn split_all(paths: &[String]) -> Vec<Vec<String>> {
-    paths.iter().map(|path| split(path)).collect()
 }
 
 fn method(tool: &ToolConfig, effect: EffectWord) -> Result<Method, String> {

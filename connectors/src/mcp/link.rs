@@ -21,7 +21,6 @@ use crate::mcp::accepted::Seen;
 use crate::mcp::stdio::{Server, Stdio};
 use crate::mcp::web::Web;
 use crate::registry::{Place, RegistryError};
-use crate::snippet::snippet;
 
 /// How many pages of tools are read, and how many tools: more is no list but an attack.
 const PAGES_MAX: usize = 50;
@@ -113,19 +112,19 @@ impl Link {
         let client = Client {
             changed: Arc::clone(&changed),
         };
-        let mut hidden = Hidden::default();
+        let mut hidden = Hidden::without_call();
         let (running, server) = match way {
             Way::Stdio(stdio) => {
                 let (transport, server) = stdio.start(tenant, secrets, &mut hidden).await?;
                 let greeted = serve_client(client, transport).await;
                 let greeted = greeted.map_err(|error| {
-                    let told = hidden.blank(&server.last_words());
-                    let told = if told.is_empty() {
+                    let words = server.last_words();
+                    let told = if words.is_empty() {
                         error.to_string()
                     } else {
-                        told
+                        words
                     };
-                    format!("the server did not greet us: `{}`", snippet(&told))
+                    format!("the server did not greet us: `{}`", hidden.quote(&told))
                 });
                 (greeted?, Some(server))
             }
@@ -133,8 +132,8 @@ impl Link {
                 let transport = web.transport(tenant, secrets, &mut hidden).await?;
                 let greeted = serve_client(client, transport).await;
                 let greeted = greeted.map_err(|error| {
-                    let told = hidden.blank(&error.to_string());
-                    format!("the server did not greet us: `{}`", snippet(&told))
+                    let told = hidden.quote(&error.to_string());
+                    format!("the server did not greet us: `{told}`")
                 });
                 (greeted?, None)
             }
@@ -186,8 +185,8 @@ impl Link {
         for _ in 0..PAGES_MAX {
             let page = PaginatedRequestParams::default().with_cursor(cursor);
             let page = self.peer().list_tools(Some(page)).await.map_err(|error| {
-                let told = self.hidden.blank(&error.to_string());
-                format!("the server does not list its tools: `{}`", snippet(&told))
+                let told = self.hidden.quote(&error.to_string());
+                format!("the server does not list its tools: `{told}`")
             })?;
             for tool in &page.tools {
                 let name = tool.name.to_string();

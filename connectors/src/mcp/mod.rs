@@ -27,11 +27,11 @@ use operators_kernel::{
 };
 
 use crate::config::{ConnectorConfig, EffectWord, ToolConfig, ToolErrorWord};
+use crate::hidden::Hidden;
 use crate::mcp::accepted::{Accepted, Seen};
 use crate::mcp::link::{Link, Waiting, Way};
 use crate::pointer::EffectIdAt;
 use crate::registry::{Place, RegistryError, effect_word};
-use crate::template::{lookup, split};
 
 /// Where the downstream key stands in a request's `_meta`.
 const KEY_META: &str = "operators/idempotency-key";
@@ -46,7 +46,7 @@ pub(crate) struct McpTool {
     remote: String,
     tool_error: ToolErrorWord,
     effect_id: EffectIdAt,
-    secret_args: Vec<Vec<String>>,
+    secret_args: Vec<String>,
     reads: bool,
 }
 
@@ -203,12 +203,8 @@ impl McpConnector {
                 return InvokeOutcome::NotApplied(ConnectorError::new(message));
             }
         };
-        let mut hidden = link.hidden().clone();
-        for path in &tool.secret_args {
-            if let Some(value) = lookup(call, path) {
-                hidden.add_value(value);
-            }
-        }
+        let mut hidden = Hidden::of(call, &tool.secret_args);
+        hidden.add_all(link.hidden());
         let params = params(call, tool);
         // A caller that leaves at the deadline leaves a server that may hang: the next one gets a
         // new connection.
@@ -250,7 +246,7 @@ fn compile_tool(
         remote,
         tool_error: tool.tool_error.unwrap_or_default(),
         effect_id: EffectIdAt::compile(tool.effect_id.as_deref(), place)?,
-        secret_args: tool.secret_args.iter().map(|path| split(path)).collect(),
+        secret_args: tool.secret_args.clone(),
         reads: effect == EffectWord::Read,
     })
 }

@@ -20,7 +20,6 @@ use crate::config::ToolErrorWord;
 use crate::hidden::Hidden;
 use crate::mcp::McpTool;
 use crate::mcp::web;
-use crate::snippet::snippet;
 
 /// The largest result taken in; results are kept with the key for ever.
 const RESULT_BYTES_MAX: usize = 1024 * 1024;
@@ -33,7 +32,7 @@ pub(crate) fn of(
 ) -> InvokeOutcome {
     let unknown = |message: String| InvokeOutcome::Unknown(ConnectorError::new(message));
     let not_applied = |message: String| InvokeOutcome::NotApplied(ConnectorError::new(message));
-    let quoted = |text: &str| snippet(&hidden.blank(text));
+    let quoted = |text: &str| hidden.quote(text);
     match answered {
         Ok(CallToolResponse::Complete(result)) => match value(&result) {
             Err(problem) => unknown(format!("`{name}` answered, but {problem}")),

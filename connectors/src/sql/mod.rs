@@ -34,11 +34,9 @@ use crate::beside::StoreAddress;
 use crate::config::ConnectorConfig;
 use crate::hidden::Hidden;
 use crate::registry::{Place, RegistryError};
-use crate::snippet::snippet;
 use crate::sql::prepared::Prepared;
 use crate::sql::statement::Dialect;
 use crate::sql::tool::{Address, SqlTool};
-use crate::template::lookup;
 
 /// The largest answer taken in; results are kept with the key for ever.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
@@ -120,16 +118,6 @@ impl SqlConnector {
             }
         }
     }
-
-    fn hidden(tool: &SqlTool, call: &Call) -> Hidden {
-        let mut hidden = Hidden::default();
-        for path in &tool.secret_args {
-            if let Some(value) = lookup(call, path) {
-                hidden.add_value(value);
-            }
-        }
-        hidden
-    }
 }
 
 /// What is kept of an answer whose effect happened, however large it is.
@@ -175,13 +163,13 @@ impl Connector for SqlConnector {
                 call.tool
             ));
         }
-        let mut hidden = Self::hidden(tool, call);
+        let mut hidden = Hidden::of(call, &tool.secret_args);
         let job = match tool.statement.job(call, tool.reads, tool.expect_rows) {
             Ok(job) => job,
             Err(problem) => return not_applied(format!("`{}` was not run: {problem}", call.tool)),
         };
         let ran = self.run(&call.tenant, job, &mut hidden).await;
-        let quoted = |problem: &str| snippet(&hidden.blank(problem));
+        let quoted = |problem: &str| hidden.quote(problem);
         match ran {
             Ok(rows) if tool.reads => match effect(rows, tool, &hidden) {
                 Ok(effect) => InvokeOutcome::Applied(effect),
@@ -213,7 +201,7 @@ impl Connector for SqlConnector {
         let job = tool.statement.job(call, false, tool.expect_rows);
         let not_run = |problem| format!("`{}` was not run: {problem}", call.tool);
         let job = job.map_err(|problem| ConnectorError::new(not_run(problem)))?;
-        let hidden = Self::hidden(tool, call);
+        let hidden = Hidden::of(call, &tool.secret_args);
         Ok(Arc::new(Prepared::new(job, call, Arc::clone(tool), hidden)))
     }
 
@@ -223,7 +211,7 @@ impl Connector for SqlConnector {
         let Some((tool, probe)) = found.and_then(|tool| Some((tool, tool.probe.as_ref()?))) else {
             return unknown(format!("`{}` has no probe", call.tool));
         };
-        let mut hidden = Self::hidden(tool, call);
+        let mut hidden = Hidden::of(call, &tool.secret_args);
         let job = match probe.job(call, true, None) {
             Ok(job) => job,
             Err(problem) => return unknown(format!("the probe was not run: {problem}")),
@@ -235,7 +223,7 @@ impl Connector for SqlConnector {
                 Err(problem) => unknown(problem),
             },
             Err(Fault::Nothing(problem) | Fault::Unsure(problem)) => {
-                unknown(snippet(&hidden.blank(&problem)))
+                unknown(hidden.quote(&problem))
             }
         }
     }
@@ -252,11 +240,11 @@ impl Connector for SqlConnector {
             },
             expect_rows: None,
         };
-        let mut hidden = Hidden::default();
+        let mut hidden = Hidden::without_call();
         match self.run(tenant, job, &mut hidden).await {
             Ok(_) => Health::Well("the database answers".to_owned()),
             Err(Fault::Nothing(problem) | Fault::Unsure(problem)) => {
-                Health::Ill(ConnectorError::new(snippet(&hidden.blank(&problem))))
+                Health::Ill(ConnectorError::new(hidden.quote(&problem)))
             }
         }
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use operators_kernel::{Call, ConnectorError, InvokeOutcome, Rows, Statement, Work};
 
 use crate::hidden::Hidden;
-use crate::snippet::snippet;
 use crate::sql::tool::SqlTool;
 use crate::sql::{Job, kept};
 
@@ -40,7 +39,7 @@ impl Work for Prepared {
             Err(problem) => InvokeOutcome::NotApplied(ConnectorError::new(format!(
                 "`{}` changed nothing: {}",
                 self.name,
-                snippet(&self.hidden.blank(&problem))
+                self.hidden.quote(&problem)
             ))),
         }
     }

@@ -8,7 +8,6 @@ use crate::beside::{STORE, StoreAddress};
 use crate::config::{ConnectorConfig, EffectWord, HeaderText, ToolConfig};
 use crate::registry::{Place, RegistryError, effect_word};
 use crate::sql::statement::{Dialect, Statement};
-use crate::template::split;
 
 /// What makes an address a credential.
 const SECRET_PREFIX: &str = "secret:";
@@ -50,7 +49,7 @@ pub(crate) struct SqlTool {
     pub(crate) is_transactional: bool,
     pub(crate) expect_rows: Option<u64>,
     pub(crate) effect_id: Option<String>,
-    pub(crate) secret_args: Vec<Vec<String>>,
+    pub(crate) secret_args: Vec<String>,
 }
 
 impl Address {
@@ -163,7 +162,7 @@ impl SqlTool {
             is_transactional: effect == EffectWord::Transactional,
             expect_rows: tool.expect_rows,
             effect_id: tool.effect_id.clone(),
-            secret_args: tool.secret_args.iter().map(|path| split(path)).collect(),
+            secret_args: tool.secret_args.clone(),
         })
     }
 }

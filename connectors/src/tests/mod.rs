@@ -7,6 +7,7 @@ mod bodies;
 mod commands;
 mod configuration;
 mod connections;
+mod cuts;
 mod files;
 mod guide;
 mod imports;

@@ -31,13 +31,13 @@ done
 
 pub(super) const HOLD: &str = r#"{"name":"hold","description":"Hold an order","inputSchema":{"type":"object","properties":{"order":{"type":"string"}},"required":["order"]},"annotations":{"readOnlyHint":true}}"#;
 
-struct Shop {
+pub(super) struct Shop {
     folder: TempDir,
     config: String,
 }
 
 impl Shop {
-    fn new(on_call: &str, more: &str) -> Self {
+    pub(super) fn new(on_call: &str, more: &str) -> Self {
         let folder = TempDir::new().expect("a folder");
         let shop = Self {
             folder,
@@ -61,7 +61,7 @@ impl Shop {
         fs::write(self.folder.path().join(name), text).expect("written");
     }
 
-    fn registry(&self) -> Registry {
+    pub(super) fn registry(&self) -> Registry {
         build_in(&self.config, self.folder.path()).expect("config")
     }
 
@@ -99,7 +99,7 @@ pub(super) fn held() -> Call {
 }
 
 /// Says a result with that JSON inside.
-fn says(result: &str) -> String {
+pub(super) fn says(result: &str) -> String {
     format!("echo '{{\"jsonrpc\":\"2.0\",\"id\":'$id',\"result\":{result}}}'")
 }
 

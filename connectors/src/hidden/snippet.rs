@@ -1,12 +1,14 @@
 //! A few words of somebody else's text, made safe to show.
 //!
-//! Owns how much is quoted and what is escaped. It must not know where the text comes from.
+//! Owns how much is quoted and what is escaped. It must not know where the text comes from, and is
+//! reached only by way of [`Hidden::quote`](super::Hidden::quote): half a secret is not recognised
+//! by anybody.
 
 /// How much of a vendor's message is quoted.
 const SNIPPET_CHARS_MAX: usize = 200;
 
 /// At most [`SNIPPET_CHARS_MAX`] characters, on one line, with nothing a terminal would obey.
-pub(crate) fn snippet(text: &str) -> String {
+pub(super) fn snippet(text: &str) -> String {
     let mut short = String::new();
     for character in text.chars() {
         let escaped: String = match character {
