@@ -225,7 +225,7 @@ impl Page {
     }
 
     /// Where a change is noted that a store has to write; a page that holds everything is the store.
-    fn to_write(&mut self) -> Option<&mut Changes> {
+    fn changed(&mut self) -> Option<&mut Changes> {
         (self.extent == Extent::Part).then_some(&mut self.changes)
     }
 

@@ -42,7 +42,7 @@ impl Book for Page {
     fn put_key(&mut self, record: Shared<KeyRecord>, change: Change) -> Result<(), Want> {
         let proposal = record.proposal.clone();
         let name = Of(&proposal.tenant_id, &proposal.idempotency_key);
-        if let Some(changes) = self.to_write() {
+        if let Some(changes) = self.changed() {
             changes.keys.push((name.to_owned(), change));
         }
         self.keys.put(&name, Of::to_owned, Some(record));
@@ -64,7 +64,7 @@ impl Book for Page {
         record: &EntityRecord,
     ) -> Result<(), Want> {
         let name = Of(tenant, entity);
-        if let Some(changes) = self.to_write() {
+        if let Some(changes) = self.changed() {
             changes.entities.push(name.to_owned());
         }
         self.entities.put(&name, Of::to_owned, record.clone());
@@ -103,7 +103,7 @@ impl Book for Page {
         } else {
             self.notes.insert(name, note.body.clone());
         }
-        if let Some(changes) = self.to_write() {
+        if let Some(changes) = self.changed() {
             changes.notes.push((tenant.clone(), note));
         }
         Ok(())
@@ -140,7 +140,7 @@ impl Book for Page {
             .entry(name.clone())
             .or_default()
             .insert(ticket, waiter.clone());
-        if let Some(changes) = self.to_write() {
+        if let Some(changes) = self.changed() {
             changes.waiters_added.push((name, ticket, waiter));
         }
         Ok(ticket)
@@ -185,7 +185,7 @@ impl Book for Page {
                 queue.remove();
             }
         }
-        if let Some(changes) = self.to_write() {
+        if let Some(changes) = self.changed() {
             changes.waiters_removed.push((name, ticket));
         }
         Ok(())
@@ -218,7 +218,7 @@ impl Book for Page {
         if let Some(found) = self.sessions.get_mut(&session) {
             found.alive_until = self.now.plus(found.lease);
         }
-        if let Some(changes) = self.to_write() {
+        if let Some(changes) = self.changed() {
             changes.extended.push(session);
         }
         Ok(())
@@ -233,7 +233,7 @@ impl Book for Page {
             queue.retain(|_, waiter| waiter.session != session);
             !whole || !queue.is_empty()
         });
-        if let Some(changes) = self.to_write() {
+        if let Some(changes) = self.changed() {
             changes.buried.push(session);
         }
         Ok(())
