@@ -103,6 +103,22 @@ fn check_value(value: &Value, depth: usize) -> Result<(), JsonError> {
     }
 }
 
+/// Whether a value is nested deeper than can be kept: what reads a record back has a bound, too.
+pub(crate) fn is_too_deep(value: &Value) -> bool {
+    fn is_deeper(value: &Value, left: usize) -> bool {
+        let mut inner: Box<dyn Iterator<Item = &Value>> = match value {
+            Value::Null | Value::Bool(_) | Value::String(_) | Value::Number(_) => return false,
+            Value::Array(items) => Box::new(items.iter()),
+            Value::Object(object) => Box::new(object.values()),
+        };
+        match left.checked_sub(1) {
+            Some(left) => inner.any(|value| is_deeper(value, left)),
+            None => true,
+        }
+    }
+    is_deeper(value, DEPTH_MAX)
+}
+
 /// As [`check_object`], for one number.
 pub(crate) fn check_number(number: &Number) -> Result<(), JsonError> {
     check_with(problem_of_number(number))

@@ -17,7 +17,7 @@ use crate::connector::{
 use crate::content_digest::ContentDigest;
 use crate::durable::{Claim, Clearance, Fingerprint, OnDoubt, SessionId, SettledOutcome};
 use crate::error::ExecError;
-use crate::json;
+use crate::json::{self, DEPTH_MAX};
 use crate::life::{self, NoteName};
 use crate::packed::Packed;
 use crate::receipt::{AttemptMark, Proposal, ReceiptAction};
@@ -369,8 +369,15 @@ impl Work for Scrubbed {
 }
 
 fn scrub(redaction: &Redaction, effect: Effect) -> Effect {
+    let mut result = effect.result;
+    // The effect happened; an answer that could be written but never read back would take the whole
+    // key along.
+    if json::is_too_deep(&result) {
+        let told = format!("an answer nested deeper than {DEPTH_MAX} levels, which is not kept");
+        result = serde_json::Value::String(told).into();
+    }
     Effect {
-        result: redaction.scrub(effect.result.into_inner()).into(),
+        result: redaction.scrub(result.into_inner()).into(),
         effect_id: effect.effect_id.map(|id| redaction.scrub_text(id)),
     }
 }

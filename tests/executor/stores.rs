@@ -63,6 +63,30 @@ async fn a_store_that_cannot_be_used_is_an_error_at_once() {
     );
 }
 
+/// Rule 7.1: an answer that a record could not be read back with is not kept, and the key is burned
+/// all the same.
+#[tokio::test]
+async fn an_answer_that_is_nested_too_deep_leaves_a_key_that_can_be_read() {
+    for (levels, is_kept) in [(64, true), (65, false), (126, false)] {
+        let deep = (1..levels).fold(json!([]), |inner, _| json!([inner]));
+        let home = crate::support::sqlite();
+        let executor = home.world.start().await;
+        home.world.connector.then([Act::ApplyWith(deep.clone())]);
+        let first = one(&executor, &home.world, hold("e", "k")).await;
+        assert_eq!(words(&first), "ALLOW true -", "{levels}");
+        let again = one(&executor, &home.world, hold("e", "k")).await;
+        assert_eq!(words(&again), "DEDUP true -", "{levels}");
+        let original = again.original.expect("an original").result.unpack();
+        assert_eq!(original == deep, is_kept, "{levels}");
+        assert!(
+            is_kept
+                || original
+                    .as_str()
+                    .is_some_and(|told| told.contains("64 levels"))
+        );
+    }
+}
+
 /// Rule 8.2: a plan that meets such a store stops there and says what was done before.
 #[tokio::test]
 async fn a_plan_stops_where_the_store_fails_and_keeps_what_was_done() {
