@@ -5,6 +5,7 @@
 mod floor;
 mod growth;
 mod log;
+mod lone;
 mod machine;
 mod once;
 mod options;
@@ -33,6 +34,7 @@ struct Report {
     rates: Option<rates::Rates>,
     growth: Vec<growth::Growth>,
     statements: Vec<statements::Statements>,
+    lone: Vec<lone::Lone>,
     once: Option<once::Once>,
     log: Option<log::LogFigures>,
     policies: Option<policy::Policies>,
@@ -61,6 +63,7 @@ async fn measure(options: &Options) -> Result<Report> {
         rates: None,
         growth: Vec::new(),
         statements: Vec::new(),
+        lone: Vec::new(),
         once: None,
         log: None,
         policies: None,
@@ -74,6 +77,9 @@ async fn measure(options: &Options) -> Result<Report> {
     }
     if options.has_part(Part::Statements) && options.has_store(Store::Postgres) {
         report.statements = statements::count(&mut places).await?;
+    }
+    if options.has_part(Part::Lone) && options.has_store(Store::Postgres) {
+        report.lone = lone::measure(options, &mut places).await?;
     }
     if options.has_part(Part::Policies) {
         report.policies = Some(policy::measure(options).await?);

@@ -78,6 +78,8 @@ pub(crate) enum Part {
     Growth,
     /// Statements per action, from the server's own log.
     Statements,
+    /// One caller on Postgres, by what a commit costs.
+    Lone,
     /// What one ruling costs as rules grow.
     Policies,
     /// What the log of receipts costs, and how long an audit of a million takes.

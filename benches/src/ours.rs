@@ -69,7 +69,9 @@ impl Ours {
         let tenant = TenantId::parse("acme")?;
         Ok(Self {
             executor: DeterministicExecutor::start(seams, settings).await?,
-            runs: (0..RUNS).map(|_| RunContext::new(&*clock, tenant.clone())).collect(),
+            runs: (0..RUNS)
+                .map(|_| RunContext::new(&*clock, tenant.clone()))
+                .collect(),
             connector: ConnectorName::parse("shop")?,
             tool: ToolName::parse("orders.hold")?,
             effects,

@@ -24,10 +24,34 @@ pub(crate) fn render(report: &Report) -> String {
     }
     text += &growth(report);
     text += &counts(report);
+    text += &lone(report);
     text += &policies(report);
     text += &log(report);
     text += &targets(report);
     text
+}
+
+fn lone(report: &Report) -> String {
+    let row = |one: &crate::lone::Lone| {
+        vec![
+            format!("{} µs", one.delay_us),
+            format!("{:.0} µs", one.insert_p50_us),
+            format!("{:.0} µs", one.new_p50_us),
+            format!("{:.2} ×", one.new_p50_us / one.insert_p50_us),
+        ]
+    };
+    let rows: Vec<Vec<String>> = report.lone.iter().map(row).collect();
+    let head = [
+        "more per commit",
+        "one insert, p50",
+        "a new action, p50",
+        "ours ÷ insert",
+    ];
+    table(
+        "### One caller on Postgres, by what a commit costs",
+        &head,
+        &rows,
+    )
 }
 
 fn log(report: &Report) -> String {

@@ -111,7 +111,12 @@ async fn a_newcomer_sends_a_keyed_doubt_again_only_where_the_window_is_surely_op
         return;
     };
     let desk = process(&url).await;
-    let keyed = |window_ms, entity, key| ask_as(EffectClass::Keyed { window_ms }, entity, key);
+    let keyed = |window_ms, entity, key| {
+        let mut claim = ask_as(EffectClass::Keyed { window_ms }, entity, key);
+        // Nothing beside the window.
+        claim.deadline = Duration::from_millis(100);
+        claim
+    };
     let wide = keyed(3_600_000, "order:1", "k1");
     let narrow = keyed(3_000, "order:2", "k2");
     desk.run(&wide, unknown()).await;
