@@ -106,14 +106,12 @@ fn check_value(value: &Value, depth: usize) -> Result<(), JsonError> {
 /// Whether a value is nested deeper than can be kept: what reads a record back has a bound, too.
 pub(crate) fn is_too_deep(value: &Value) -> bool {
     fn is_deeper(value: &Value, left: usize) -> bool {
-        let mut inner: Box<dyn Iterator<Item = &Value>> = match value {
-            Value::Null | Value::Bool(_) | Value::String(_) | Value::Number(_) => return false,
-            Value::Array(items) => Box::new(items.iter()),
-            Value::Object(object) => Box::new(object.values()),
-        };
-        match left.checked_sub(1) {
-            Some(left) => inner.any(|value| is_deeper(value, left)),
-            None => true,
+        let below = left.checked_sub(1);
+        let is_deeper = |inner: &Value| below.is_none_or(|left| is_deeper(inner, left));
+        match value {
+            Value::Null | Value::Bool(_) | Value::String(_) | Value::Number(_) => false,
+            Value::Array(items) => below.is_none() || items.iter().any(is_deeper),
+            Value::Object(object) => below.is_none() || object.values().any(is_deeper),
         }
     }
     is_deeper(value, DEPTH_MAX)

@@ -110,8 +110,13 @@ impl<T> Segment<T> {
             found.extend(&self.ending);
             return;
         };
-        let (segment, left) = match left.split_once('.') {
-            Some((segment, left)) => (segment, Some(left)),
+        if self.named.is_empty() && self.any.is_none() {
+            return;
+        }
+        // Byte by byte: names are short, and a search made for long texts costs more to set up.
+        let dot = left.bytes().position(|byte| byte == b'.');
+        let (segment, left) = match dot.and_then(|dot| left.split_at_checked(dot)) {
+            Some((segment, behind)) => (segment, behind.get(1..)),
             None => (left, None),
         };
         if let Some(next) = self.named.get(segment) {

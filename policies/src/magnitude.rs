@@ -110,10 +110,13 @@ impl Magnitude {
     /// Writes it down, as short as can be read back.
     pub(crate) fn tell(self, to: &mut impl fmt::Write) -> fmt::Result {
         match self.0 {
-            Written::Whole(number) => write!(to, "{number}"),
-            Written::Beyond(number) => write!(to, "{number}"),
+            Written::Whole(number) => to.write_str(itoa::Buffer::new().format(number)),
+            Written::Beyond(number) => to.write_str(itoa::Buffer::new().format(number)),
             Written::Fraction(number) => match without_fraction(number) {
-                Some(whole) => write!(to, "{whole}.0"),
+                Some(whole) => {
+                    to.write_str(itoa::Buffer::new().format(whole))?;
+                    to.write_str(".0")
+                }
                 // Plain display writes 1e300 as 301 digits.
                 None => write!(to, "{number:?}"),
             },
