@@ -199,6 +199,16 @@ fn contract(
         // A line lands under the file's lock before the deadline, or never.
         ConnectorKind::File => Duration::ZERO,
     };
+    let max_land = tool.max_land.map_or(max_land_default, DurationText::get);
+    let landing = timeout.saturating_add(max_land);
+    if word == EffectWord::Keyed && window <= landing {
+        let problem = format!(
+            "the vendor would have forgotten the key while a request may still land ({landing:?}: \
+             `timeout` and `max_land`), so nothing in doubt could ever be sent again; write a \
+             longer one if the vendor keeps it, shorten those two, or leave `effect` out"
+        );
+        return Err(place.refuse("window", problem));
+    }
     if let Some(bad) = tool
         .secret_args
         .iter()
@@ -213,7 +223,7 @@ fn contract(
     Ok(ToolContract {
         effect,
         timeout,
-        max_land: tool.max_land.map_or(max_land_default, DurationText::get),
+        max_land,
         on_unknown: tool.on_unknown.unwrap_or_default(),
         secret_args: tool.secret_args.clone(),
         mode: match config.mode {

@@ -195,6 +195,12 @@ fn words_that_do_not_go_together_are_refused_with_the_field() {
             "window: is zero; write how long the vendor remembers a key",
         ),
         (
+            "effect = \"keyed\"\nwindow = \"35s\"\ntimeout = \"5s\"",
+            "window: the vendor would have forgotten the key while a request may still land (35s: \
+             `timeout` and `max_land`), so nothing in doubt could ever be sent again; write a \
+             longer one if the vendor keeps it, shorten those two, or leave `effect` out",
+        ),
+        (
             "timeout = \"0s\"",
             "timeout: is zero, so no call could ever be made; write `3s`",
         ),
