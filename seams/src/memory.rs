@@ -3,10 +3,9 @@
 //! Held to the same rules as every other store, surviving a restart excepted. Several executors of
 //! one process may share it.
 
+mod by_id;
 mod log;
 
-use std::borrow::Borrow;
-use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
@@ -23,7 +22,9 @@ use operators_kernel::{
 use tokio::sync::Notify;
 
 use crate::book::{self, Asker, Book, BookError};
-use crate::page::{Page, SessionRecord, Table, Want};
+use crate::page::{Page, SessionRecord, Want};
+
+use by_id::ByIds;
 
 /// How often the records are tried for before another task is let run: about as long as somebody is
 /// at them. A thread that sleeps for them costs ten times what it waits for.
@@ -33,8 +34,9 @@ const TRIES_MAX: u32 = 256;
 #[derive(Debug)]
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
-    // A std lock: held for map look-ups, never over an await, and never waited for by a thread.
-    records: Mutex<Records>,
+    // A std lock: held for map look-ups, never over an await, and never waited for by a thread. What
+    // it guards is elsewhere in memory, where those who try for the lock do not disturb who has it.
+    records: Mutex<Box<Records>>,
     /// Rung whenever a turn may have come.
     turns: Notify,
 }
@@ -44,7 +46,7 @@ struct Records {
     page: Page,
     // Shared: a growing list of them moves pointers, not receipts.
     receipts: HashMap<TenantId, Vec<Arc<Entry>>>,
-    receipts_by_id: Table<ById, ()>,
+    by_id: ByIds,
     logs: HashMap<TenantId, log::Appended>,
     redaction_keys: HashMap<TenantId, RedactionKey>,
     sessions_opened: u64,
@@ -58,37 +60,13 @@ struct Entry {
     slip: Slip,
 }
 
-/// A receipt that is found by its id.
-#[derive(Debug)]
-struct ById(Arc<Entry>);
-
-impl Borrow<str> for ById {
-    fn borrow(&self) -> &str {
-        self.0.slip.receipt_id()
-    }
-}
-
-impl Hash for ById {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.slip.receipt_id().hash(state);
-    }
-}
-
-impl PartialEq for ById {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.slip.receipt_id() == other.0.slip.receipt_id()
-    }
-}
-
-impl Eq for ById {}
-
 impl MemoryStore {
     /// An empty store whose time is `clock`'s.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let records = Records {
             page: Page::whole(Arc::clone(&clock)),
             receipts: HashMap::new(),
-            receipts_by_id: Table::large(),
+            by_id: ByIds::new(),
             logs: HashMap::new(),
             redaction_keys: HashMap::new(),
             sessions_opened: 0,
@@ -96,7 +74,7 @@ impl MemoryStore {
         };
         Self {
             clock,
-            records: Mutex::new(records),
+            records: Mutex::new(Box::new(records)),
             turns: Notify::new(),
         }
     }
@@ -116,7 +94,7 @@ impl MemoryStore {
         work: impl FnOnce(&mut Page) -> Result<T, BookError<Want>>,
     ) -> Result<T, StoreError> {
         let mut records = self.lock().await;
-        let records = &mut *records;
+        let records = &mut **records;
         records.load_receipts_of(claims);
         let micros = i64::try_from(self.clock.monotonic().as_micros()).unwrap_or(i64::MAX);
         records.page.now = StoreTime(micros);
@@ -145,7 +123,7 @@ impl MemoryStore {
     }
 
     /// The records, when nobody else is at them.
-    async fn lock(&self) -> MutexGuard<'_, Records> {
+    async fn lock(&self) -> MutexGuard<'_, Box<Records>> {
         loop {
             for _ in 0..TRIES_MAX {
                 match self.records.try_lock() {
@@ -163,8 +141,8 @@ impl Records {
     fn load_receipts_of(&mut self, claims: &[Claim]) {
         for claim in claims.iter().filter(|claim| claim.asked_before) {
             let receipt_id = &claim.proposal.receipt_id;
-            let found = self.receipts_by_id.key(receipt_id.as_str());
-            let receipt = found.map(|entry| entry.0.slip.receipt());
+            let found = self.by_id.find(receipt_id);
+            let receipt = found.map(|entry| entry.slip.receipt());
             self.page.load_receipt(receipt_id.clone(), receipt);
         }
     }
@@ -173,7 +151,7 @@ impl Records {
         for slip in self.page.changes.slips.drain(..) {
             let sequence = self.receipts_written + 1;
             let entry = Arc::new(Entry { sequence, slip });
-            if self.receipts_by_id.insert_new(ById(Arc::clone(&entry)), ()) {
+            if self.by_id.add(&entry) {
                 self.receipts_written = sequence;
                 let trail = self.receipts.entry_ref(entry.slip.tenant_id());
                 trail.or_default().push(entry);
