@@ -122,14 +122,14 @@ impl DeterministicExecutor {
             }
             Err(error) => tracing::warn!(%error, "not disposed"),
         });
-        outcome
+        outcome.map(|result| *result)
     }
 
     async fn through_the_gates(
         &self,
         context: &RunContext,
         action: PlannedAction,
-    ) -> Result<ActionResult, ExecError> {
+    ) -> Result<Box<ActionResult>, ExecError> {
         action.check()?;
         let kernel = &self.kernel;
         // Looked up once, so that no two gates see different tools.
@@ -238,8 +238,8 @@ async fn dispose(step: Step, mut reply: Reply) {
         };
         let weighed = turn.weigh()?; //                                     4 trust, travels with 3
         let claimed = match Box::pin(weighed.claim(&mut reply)).await? {
-            Claiming::Ended(result) => return Ok(*result), //               3 dedup, 4 refused
-            Claiming::Granted(claimed) => claimed,         //               5 intent durable
+            Claiming::Ended(result) => return Ok(result), //                3 dedup, 4 refused
+            Claiming::Granted(claimed) => claimed,        //               5 intent durable
         };
         let answered = Box::pin(claimed.invoke()).await; //                 5 invoke
         Box::pin(answered.settle(&mut reply)).await //                      6 settle
@@ -250,7 +250,7 @@ async fn dispose(step: Step, mut reply: Reply) {
 
 /// Runs the work so that a caller who gives up cannot part claim and settle: as far as it comes
 /// without waiting right here, where nobody can give up, and the rest in a task of its own.
-async fn owned<W, F>(work: W) -> Result<ActionResult, ExecError>
+async fn owned<W, F>(work: W) -> Result<Box<ActionResult>, ExecError>
 where
     W: FnOnce(Reply) -> F,
     F: Future<Output = ()> + Send + 'static,

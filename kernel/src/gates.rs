@@ -356,7 +356,7 @@ pub struct Answered {
 impl Answered {
     /// Gate 6: burn, free or doubt, with the receipt and the turn's release, in one write that is
     /// retried until it is done. A caller who has waited long enough is told so meanwhile.
-    pub async fn settle(self, reply: &mut Reply) -> Result<ActionResult, ExecError> {
+    pub async fn settle(self, reply: &mut Reply) -> Result<Box<ActionResult>, ExecError> {
         let Self { claimed, ended } = self;
         let Claimed {
             mut weighed,
@@ -403,7 +403,7 @@ impl Answered {
     }
 }
 
-fn result_of(case: Case, attempt: u32, performed: Performed) -> ActionResult {
+fn result_of(case: Case, attempt: u32, performed: Performed) -> Box<ActionResult> {
     let Performed { outcome, answer } = performed;
     let Case {
         proposed, proposal, ..
@@ -424,12 +424,12 @@ fn result_of(case: Case, attempt: u32, performed: Performed) -> ActionResult {
         },
     };
     let (decision, rule) = (proposal.decision, proposal.rule.clone());
-    ActionResult::new(
+    Box::new(ActionResult::new(
         proposed.into_shown(),
         decision,
         rule,
         answer.receipt_id,
         attempt,
         outcome,
-    )
+    ))
 }

@@ -29,14 +29,14 @@ impl Keyless {
         self,
         full: Overloaded,
         reply: &mut Reply,
-    ) -> Result<ActionResult, ExecError> {
+    ) -> Result<Box<ActionResult>, ExecError> {
         let error = format!("{} actions wait for this entity already", full.waiters_max);
         let refusal = Refusal::new(Reason::Overloaded, error);
         self.end_without_key(Outcome::Refused(refusal), reply).await
     }
 
     /// Gate 2: a read, once everything before it has had its turn. No dedup, no policy.
-    pub(crate) async fn read(self, reply: &mut Reply) -> Result<ActionResult, ExecError> {
+    pub(crate) async fn read(self, reply: &mut Reply) -> Result<Box<ActionResult>, ExecError> {
         if let Some(full) = self.pass_between_processes(reply).await? {
             return self.refuse_overloaded(full, reply).await;
         }
@@ -132,7 +132,7 @@ impl Keyless {
         self,
         outcome: Outcome,
         reply: &mut Reply,
-    ) -> Result<ActionResult, ExecError> {
+    ) -> Result<Box<ActionResult>, ExecError> {
         let proposal = self.proposed.proposal(unasked());
         let attempt = u32::from(!matches!(outcome, Outcome::Refused(_)));
         let mark = AttemptMark {
@@ -156,14 +156,14 @@ impl Keyless {
             .record(&self.proposed.run.tenant, receipt, reply)
             .await?;
         let decision = proposal.decision;
-        Ok(ActionResult::new(
+        Ok(Box::new(ActionResult::new(
             self.proposed.into_shown(),
             decision,
             None,
             proposal.receipt_id,
             attempt,
             outcome,
-        ))
+        )))
     }
 }
 

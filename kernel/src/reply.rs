@@ -8,15 +8,15 @@ use crate::error::ExecError;
 
 /// Where the answer goes. The work goes on whether or not anybody still listens.
 #[derive(Debug)]
-pub struct Reply(Option<oneshot::Sender<Result<ActionResult, ExecError>>>);
+pub struct Reply(Option<oneshot::Sender<Result<Box<ActionResult>, ExecError>>>);
 
 impl Reply {
-    pub(crate) fn new(sender: oneshot::Sender<Result<ActionResult, ExecError>>) -> Self {
+    pub(crate) fn new(sender: oneshot::Sender<Result<Box<ActionResult>, ExecError>>) -> Self {
         Self(Some(sender))
     }
 
     /// Answers once; later answers go nowhere.
-    pub(crate) fn answer(&mut self, answer: Result<ActionResult, ExecError>) {
+    pub(crate) fn answer(&mut self, answer: Result<Box<ActionResult>, ExecError>) {
         if let Some(sender) = self.0.take() {
             // The caller may have left; what happened is in the receipt.
             drop(sender.send(answer));

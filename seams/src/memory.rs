@@ -3,107 +3,93 @@
 //! Held to the same rules as every other store, surviving a restart excepted. Several executors of
 //! one process may share it.
 
-mod by_id;
+mod halls;
 mod log;
+mod trail;
 
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use hashbrown::HashMap;
-use operators_kernel::life::{KeyRecord, NoteKind, NoteName, Phase};
+use operators_kernel::life::{self, KeyRecord, NoteKind, NoteName, Phase};
 use operators_kernel::log::Log;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Clock, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey,
-    Forget, ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt,
-    ReceiptFilter, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement,
-    Shared, Slip, StoreError, StoreTime, TenantId, Ticket,
+    Forget, ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, Receipt, ReceiptFilter,
+    RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, Shared,
+    StoreError, StoreTime, TenantId, Ticket,
 };
 use tokio::sync::Notify;
 
 use crate::book::{self, Asker, Book, BookError};
-use crate::page::{Page, SessionRecord, Want};
+use crate::page::SessionRecord;
 
-use by_id::ByIds;
-
-/// How often the records are tried for before another task is let run: about as long as somebody is
-/// at them. A thread that sleeps for them costs ten times what it waits for.
-const TRIES_MAX: u32 = 256;
+use halls::{Halls, Held, Lack, Reach};
 
 /// Keys, turns and receipts in memory.
 #[derive(Debug)]
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
-    // A std lock: held for map look-ups, never over an await, and never waited for by a thread. What
-    // it guards is elsewhere in memory, where those who try for the lock do not disturb who has it.
-    records: Mutex<Box<Records>>,
+    halls: Halls,
+    logs: Mutex<HashMap<TenantId, log::Appended>>,
+    // Asked for once by each executor.
+    redaction_keys: Mutex<HashMap<TenantId, RedactionKey>>,
+    sessions_opened: AtomicU64,
     /// Rung whenever a turn may have come.
     turns: Notify,
-}
-
-#[derive(Debug)]
-struct Records {
-    page: Page,
-    // Shared: a growing list of them moves pointers, not receipts.
-    receipts: HashMap<TenantId, Vec<Arc<Entry>>>,
-    by_id: ByIds,
-    logs: HashMap<TenantId, log::Appended>,
-    redaction_keys: HashMap<TenantId, RedactionKey>,
-    sessions_opened: u64,
-    receipts_written: u64,
-}
-
-/// A receipt in its place; written out when somebody reads it.
-#[derive(Debug)]
-struct Entry {
-    sequence: u64,
-    slip: Slip,
 }
 
 impl MemoryStore {
     /// An empty store whose time is `clock`'s.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        let records = Records {
-            page: Page::whole(Arc::clone(&clock)),
-            receipts: HashMap::new(),
-            by_id: ByIds::new(),
-            logs: HashMap::new(),
-            redaction_keys: HashMap::new(),
-            sessions_opened: 0,
-            receipts_written: 0,
-        };
         Self {
+            halls: Halls::new(&clock),
             clock,
-            records: Mutex::new(Box::new(records)),
+            logs: Mutex::default(),
+            redaction_keys: Mutex::default(),
+            sessions_opened: AtomicU64::new(0),
             turns: Notify::new(),
         }
     }
 
-    /// Lets `work` decide on the page, then keeps the receipts it wrote.
-    async fn with<T>(
+    /// Lets `work` decide with all records at hand.
+    async fn with_all<T>(
         &self,
-        work: impl FnOnce(&mut Page) -> Result<T, BookError<Want>>,
+        work: impl FnMut(&mut Held<'_>) -> Result<T, BookError<Lack>>,
     ) -> Result<T, StoreError> {
-        self.with_receipts_of(&[], work).await
+        self.with(Reach::All, work).await
     }
 
-    /// As `with`, the receipts of claims that were asked before at hand.
-    async fn with_receipts_of<T>(
+    /// Lets `work` decide with the records of `reach` at hand, or with all of them if it needs more.
+    async fn with<T>(
         &self,
-        claims: &[Claim],
-        work: impl FnOnce(&mut Page) -> Result<T, BookError<Want>>,
+        reach: Reach,
+        mut work: impl FnMut(&mut Held<'_>) -> Result<T, BookError<Lack>>,
     ) -> Result<T, StoreError> {
-        let mut records = self.lock().await;
-        let records = &mut **records;
-        records.load_receipts_of(claims);
-        let micros = i64::try_from(self.clock.monotonic().as_micros()).unwrap_or(i64::MAX);
-        records.page.now = StoreTime(micros);
-        let done = work(&mut records.page);
-        records.keep_changes();
-        records.page.unload_receipts();
+        let now = || {
+            let micros = self.clock.monotonic().as_micros();
+            StoreTime(i64::try_from(micros).unwrap_or(i64::MAX))
+        };
+        let done = {
+            let mut held = self.halls.hold(reach, now).await;
+            let done = work(&mut held);
+            // What was written stays: it is not decided a second time.
+            let is_over = held.wrote || !matches!(done, Err(BookError::Records(Lack::Hall)));
+            is_over.then_some(done)
+        };
+        let done = match done {
+            Some(done) => done,
+            None => work(&mut self.halls.hold(Reach::All, now).await),
+        };
         done.map_err(|error| match error {
-            // A whole page holds everything and is given a ticket per call.
-            BookError::Records(want) => self.unusable(format!("a record is missing: {want:?}")),
+            // All halls hold everything there is, and give a ticket per call.
+            BookError::Records(Lack::Record(want)) => {
+                self.unusable(format!("a record is missing: {want:?}"))
+            }
+            BookError::Records(Lack::Hall) => self
+                .unusable("a decision needed more than it held when it began to write".to_owned()),
             BookError::SessionDead(session) => StoreError::SessionDead {
                 store: self.describe(),
                 session,
@@ -115,78 +101,69 @@ impl MemoryStore {
         })
     }
 
+    /// What one claim needs. What several need is all: where one of them turned out to need more,
+    /// those before it would be decided twice.
+    fn reach_of_claims(&self, claims: &[Claim]) -> Reach {
+        match claims {
+            [one] => {
+                let proposal = &one.proposal;
+                let (key, entity) = (&proposal.idempotency_key, &proposal.entity_key);
+                self.halls.of(key, entity)
+            }
+            _ => Reach::All,
+        }
+    }
+
+    /// As for claims; an alert is a note, which is written last.
+    fn reach_of_settlements(&self, settlements: &[Settlement]) -> Reach {
+        match settlements {
+            [one] if !life::may_raise(&one.proposal) => {
+                let proposal = &one.proposal;
+                let (key, entity) = (&proposal.idempotency_key, &proposal.entity_key);
+                self.halls.of(key, entity)
+            }
+            _ => Reach::All,
+        }
+    }
+
     fn unusable(&self, problem: String) -> StoreError {
         StoreError::Unusable {
             store: self.describe(),
             problem,
         }
     }
-
-    /// The records, when nobody else is at them.
-    async fn lock(&self) -> MutexGuard<'_, Box<Records>> {
-        loop {
-            for _ in 0..TRIES_MAX {
-                match self.records.try_lock() {
-                    Ok(records) => return records,
-                    Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                    Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
-                }
-            }
-            tokio::task::yield_now().await;
-        }
-    }
 }
 
-impl Records {
-    fn load_receipts_of(&mut self, claims: &[Claim]) {
-        for claim in claims.iter().filter(|claim| claim.asked_before) {
-            let receipt_id = &claim.proposal.receipt_id;
-            let found = self.by_id.find(receipt_id);
-            let receipt = found.map(|entry| entry.slip.receipt());
-            self.page.load_receipt(receipt_id.clone(), receipt);
-        }
-    }
-
-    fn keep_changes(&mut self) {
-        for slip in self.page.changes.slips.drain(..) {
-            let sequence = self.receipts_written + 1;
-            let entry = Arc::new(Entry { sequence, slip });
-            if self.by_id.add(&entry) {
-                self.receipts_written = sequence;
-                let trail = self.receipts.entry_ref(entry.slip.tenant_id());
-                trail.or_default().push(entry);
-            }
-        }
-    }
+/// What a lock guards, also after somebody panicked with it.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[async_trait]
 impl DurableExec for MemoryStore {
     async fn open_session(&self, _node: &str, lease: Duration) -> Result<SessionId, StoreError> {
-        let session = {
-            let mut records = self.lock().await;
-            records.sessions_opened += 1;
-            SessionId(records.sessions_opened)
-        };
-        self.with(|page| {
-            book::bury_the_lifeless(page)?;
+        let session = SessionId(1 + self.sessions_opened.fetch_add(1, Ordering::Relaxed));
+        self.with_all(|held| {
+            book::bury_the_lifeless(held)?;
             let record = SessionRecord {
                 lease,
-                alive_until: page.now.plus(lease),
+                alive_until: held.now().plus(lease),
                 is_dead: false,
             };
-            page.add_session(session, record);
+            held.add_session(session, record)?;
             Ok(session)
         })
         .await
     }
 
     async fn heartbeat(&self, session: SessionId) -> Result<Beat, StoreError> {
-        self.with(|page| book::heartbeat(page, session)).await
+        self.with_all(|held| book::heartbeat(held, session)).await
     }
 
     async fn close_session(&self, session: SessionId) -> Result<(), StoreError> {
-        let closed = self.with(|page| book::declare_dead(page, session)).await;
+        let closed = self
+            .with_all(|held| book::declare_dead(held, session))
+            .await;
         self.turns.notify_waiters();
         closed
     }
@@ -196,10 +173,16 @@ impl DurableExec for MemoryStore {
         tenant: &TenantId,
         claims: Vec<Claim>,
     ) -> Result<Vec<ClaimAnswer>, StoreError> {
-        self.with_receipts_of(&claims, |page| {
+        for again in claims
+            .iter()
+            .filter(|claim| claim.asked_before || claim.ticket.is_some())
+        {
+            self.halls.trail.ask_again(&again.proposal.receipt_id);
+        }
+        self.with(self.reach_of_claims(&claims), |held| {
             claims
                 .iter()
-                .map(|claim| book::claim(page, tenant, claim))
+                .map(|claim| book::claim(held, tenant, claim))
                 .collect()
         })
         .await
@@ -211,11 +194,11 @@ impl DurableExec for MemoryStore {
         settlements: Vec<Settlement>,
     ) -> Result<Vec<SettleAnswer>, StoreError> {
         let (answers, has_waiters) = self
-            .with(|page| {
+            .with(self.reach_of_settlements(&settlements), |held| {
                 let settlements = settlements.iter();
-                let answers = settlements.map(|settlement| book::settle(page, tenant, settlement));
+                let answers = settlements.map(|settlement| book::settle(held, tenant, settlement));
                 let answers: Result<_, _> = answers.collect();
-                Ok((answers?, page.has_waiters()))
+                Ok((answers?, held.has_waiters()))
             })
             .await?;
         // The bell is one for all threads: it is left alone while nobody listens.
@@ -226,13 +209,10 @@ impl DurableExec for MemoryStore {
     }
 
     async fn record(&self, _tenant: &TenantId, receipts: Vec<Receipt>) -> Result<(), StoreError> {
-        self.with(|page| {
-            for receipt in receipts {
-                page.append(receipt.into())?;
-            }
-            Ok(())
-        })
-        .await
+        for receipt in receipts {
+            self.halls.trail.keep(receipt.into());
+        }
+        Ok(())
     }
 
     async fn pass(
@@ -249,7 +229,9 @@ impl DurableExec for MemoryStore {
             place: ticket,
         };
         let passed = self
-            .with(|page| book::pass(page, tenant, entity, asker))
+            .with(self.halls.of_entity(entity), |held| {
+                book::pass(held, tenant, entity, asker)
+            })
             .await;
         self.turns.notify_waiters();
         passed
@@ -269,7 +251,9 @@ impl DurableExec for MemoryStore {
         ticket: Ticket,
     ) -> Result<(), StoreError> {
         let left = self
-            .with(|page| Ok(page.remove_waiter(tenant, entity, ticket)?))
+            .with(self.halls.of_entity(entity), |held| {
+                Ok(held.remove_waiter(tenant, entity, ticket)?)
+            })
             .await;
         self.turns.notify_waiters();
         left
@@ -280,12 +264,13 @@ impl DurableExec for MemoryStore {
         tenant: &TenantId,
         resolution: Resolution,
     ) -> Result<ResolveAnswer, StoreError> {
-        self.with(|page| book::resolve(page, tenant, &resolution))
+        self.with_all(|held| book::resolve(held, tenant, &resolution))
             .await
     }
 
     async fn forget(&self, tenant: &TenantId, forget: Forget) -> Result<ForgetAnswer, StoreError> {
-        self.with(|page| book::forget(page, tenant, &forget)).await
+        self.with_all(|held| book::forget(held, tenant, &forget))
+            .await
     }
 
     async fn direct(
@@ -293,7 +278,7 @@ impl DurableExec for MemoryStore {
         tenant: &TenantId,
         directive: Directive,
     ) -> Result<DirectiveAnswer, StoreError> {
-        self.with(|page| book::direct(page, tenant, &directive))
+        self.with_all(|held| book::direct(held, tenant, &directive))
             .await
     }
 
@@ -302,12 +287,8 @@ impl DurableExec for MemoryStore {
             store: self.describe(),
             problem,
         })?;
-        let mut records = self.lock().await;
-        Ok(records
-            .redaction_keys
-            .entry(tenant.clone())
-            .or_insert(fresh)
-            .clone())
+        let mut keys = locked(&self.redaction_keys);
+        Ok(keys.entry(tenant.clone()).or_insert(fresh).clone())
     }
 }
 
@@ -323,11 +304,11 @@ impl Ledger for MemoryStore {
         key: &IdempotencyKey,
         entity: &EntityKey,
     ) -> Result<Glimpse, StoreError> {
-        self.with(|page| {
+        self.with(self.halls.of(key, entity), |held| {
             Ok(Glimpse {
-                key: page.key(tenant, key)?.map(Shared::into_inner),
-                entity: page.entity(tenant, entity)?,
-                now: page.now,
+                key: held.key(tenant, key)?.map(Shared::into_inner),
+                entity: held.entity(tenant, entity)?,
+                now: held.now(),
             })
         })
         .await
@@ -338,14 +319,14 @@ impl Ledger for MemoryStore {
         tenant: &TenantId,
         key: &IdempotencyKey,
     ) -> Result<Option<KeyRecord>, StoreError> {
-        self.with(|page| Ok(page.key(tenant, key)?.map(Shared::into_inner)))
+        self.with_all(|held| Ok(held.key(tenant, key)?.map(Shared::into_inner)))
             .await
     }
 
     async fn doubts(&self, tenant: &TenantId) -> Result<(Vec<KeyRecord>, StoreTime), StoreError> {
-        self.with(|page| {
-            let mut found: Vec<KeyRecord> = page
-                .keys_now()
+        self.with_all(|held| {
+            let mut found: Vec<KeyRecord> = held
+                .keys()?
                 .filter(|key| key.phase == Phase::InDoubt && key.proposal.tenant_id == *tenant)
                 .cloned()
                 .collect();
@@ -354,7 +335,7 @@ impl Ledger for MemoryStore {
                     |key: &KeyRecord| (key.first_intent_at, key.proposal.receipt_id.clone());
                 order(a).cmp(&order(b))
             });
-            Ok((found, page.now))
+            Ok((found, held.now()))
         })
         .await
     }
@@ -366,35 +347,11 @@ impl Ledger for MemoryStore {
         cursor: Cursor,
         limit: usize,
     ) -> Result<Vec<LedgerEntry>, StoreError> {
-        let limit = limit.min(PAGE_MAX);
-        let records = self.lock().await;
-        let Some(trail) = records.receipts.get(tenant) else {
-            return Ok(Vec::new());
-        };
-        let written = |entry: &Arc<Entry>| {
-            let (sequence, receipt) = (entry.sequence, entry.slip.receipt());
-            let is_admitted = filter.admits(&receipt);
-            is_admitted.then_some(LedgerEntry { sequence, receipt })
-        };
-        Ok(match cursor {
-            Cursor::After(start) => trail
-                .iter()
-                .filter(|entry| entry.sequence > start)
-                .filter_map(written)
-                .take(limit)
-                .collect(),
-            Cursor::Before(end) => trail
-                .iter()
-                .rev()
-                .filter(|entry| entry.sequence < end)
-                .filter_map(written)
-                .take(limit)
-                .collect(),
-        })
+        Ok(self.halls.trail.page(tenant, filter, cursor, limit))
     }
 
     async fn note(&self, tenant: &TenantId, name: &NoteName) -> Result<Option<String>, StoreError> {
-        self.with(|page| Ok(page.note(tenant, name)?)).await
+        self.with_all(|held| Ok(held.note(tenant, name)?)).await
     }
 
     async fn notes(
@@ -402,8 +359,8 @@ impl Ledger for MemoryStore {
         tenant: &TenantId,
         kind: NoteKind,
     ) -> Result<Vec<(String, String)>, StoreError> {
-        self.with(|page| {
-            let notes = page.notes_now();
+        self.with_all(|held| {
+            let notes = held.notes()?;
             let notes = notes.filter(|(whose, name, _)| *whose == tenant && name.kind == kind);
             let mut found: Vec<_> = notes
                 .map(|(_, name, body)| (name.name.clone(), body.to_owned()))

@@ -17,7 +17,7 @@ use std::time::Duration;
 use hashbrown::{Equivalent, HashMap};
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName};
 use operators_kernel::{
-    Clock, EntityKey, IdempotencyKey, Receipt, SessionId, Shared, Slip, StoreTime, TenantId, Text,
+    Clock, EntityKey, IdempotencyKey, Receipt, SessionId, Shared, StoreTime, TenantId, Text,
     Ticket, Timestamp,
 };
 
@@ -103,27 +103,16 @@ enum Extent {
     Part,
 }
 
-impl Extent {
-    fn table<K, V>(self) -> Table<K, V> {
-        match self {
-            Self::Whole => Table::large(),
-            Self::Part => Table::small(),
-        }
-    }
-}
-
-/// What a decision changed, for the store to write; a page that holds everything notes receipts
-/// alone, for there is nothing else to write.
+/// What a decision changed, for the store to write; on a page that holds everything there is nothing
+/// to write.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     /// Keys, with how much of each.
     pub(crate) keys: Vec<(KeyName, Change)>,
     /// Entities.
     pub(crate) entities: Vec<EntityName>,
-    /// Receipts, in order, of a page that holds what was loaded.
+    /// Receipts, in order.
     pub(crate) receipts: Vec<Receipt>,
-    /// Receipts, in order, of a page that holds everything: nobody reads them yet.
-    pub(crate) slips: Vec<Slip>,
     /// New places in queues.
     pub(crate) waiters_added: Vec<(EntityName, Ticket, Waiter)>,
     /// Places given back.
@@ -174,8 +163,8 @@ impl Page {
             extent,
             now,
             stamp,
-            keys: extent.table(),
-            entities: extent.table(),
+            keys: Table::default(),
+            entities: Table::default(),
             queues: HashMap::new(),
             sessions: HashMap::new(),
             knows_all_sessions: extent == Extent::Whole,
@@ -217,11 +206,6 @@ impl Page {
     /// The receipt of this id, or the knowledge that there is none.
     pub(crate) fn load_receipt(&mut self, receipt_id: impl Into<Text>, receipt: Option<Receipt>) {
         self.receipts.insert(receipt_id.into(), receipt);
-    }
-
-    /// Forgets the receipts that were loaded for the last decision.
-    pub(crate) fn unload_receipts(&mut self) {
-        self.receipts.clear();
     }
 
     /// Where a change is noted that a store has to write; a page that holds everything is the store.

@@ -11,7 +11,8 @@ use operators_kernel::log::{
 };
 use operators_kernel::{Ledger, StoreError, TenantId, json};
 
-use super::{MemoryStore, Records};
+use super::trail::Entry;
+use super::{MemoryStore, locked};
 
 /// What was hashed so far of one tenant's receipts.
 #[derive(Debug, Default)]
@@ -22,42 +23,31 @@ pub(super) struct Appended {
     last: u64,
 }
 
-impl Records {
-    fn append_all(&mut self, tenant: &TenantId) -> Result<&Appended, json::JsonError> {
-        let log = self.logs.entry(tenant.clone()).or_default();
-        let trail = self.receipts.get(tenant).map(Vec::as_slice);
-        let trail = trail.unwrap_or_default();
-        let known = trail.partition_point(|entry| entry.sequence <= log.last);
-        for entry in trail.iter().skip(known) {
-            log.last = entry.sequence;
+impl Appended {
+    /// Hashes what was kept since the last look.
+    fn append(&mut self, kept: Vec<Entry>) -> Result<(), json::JsonError> {
+        for entry in kept {
             let body = json::canonical(&entry.slip.receipt())?;
             let leaf = LogHash::of_leaf(body.as_bytes());
-            log.entries.push(LogEntry {
-                position: log.frontier.size(),
+            self.last = entry.sequence;
+            self.entries.push(LogEntry {
+                position: self.frontier.size(),
                 receipt_id: entry.slip.receipt_id().to_owned(),
                 leaf,
-                link: log.frontier.push(leaf),
+                link: self.frontier.push(leaf),
                 body: Some(body),
             });
         }
-        Ok(log)
+        Ok(())
     }
-}
 
-impl Records {
-    /// The text goes out of the trail and out of the log. What a claim whose answer was lost asks by
-    /// its id stays: nothing else of it is shown.
-    fn put_stubs(
-        &mut self,
-        tenant: &TenantId,
-        stubs: Vec<PlacedStub>,
-        end: u64,
-    ) -> Result<(), String> {
-        let log = self.logs.entry(tenant.clone()).or_default();
+    /// Puts what is left of them in the place of receipts before `end`; the ids of those that were
+    /// still there.
+    fn put_stubs(&mut self, stubs: Vec<PlacedStub>, end: u64) -> Result<HashSet<String>, String> {
         let mut gone = HashSet::new();
         for one in stubs {
             let place = usize::try_from(one.position).unwrap_or(usize::MAX);
-            let entry = log.entries.get_mut(place).filter(|entry| {
+            let entry = self.entries.get_mut(place).filter(|entry| {
                 let is_it = entry.receipt_id == one.receipt_id;
                 is_it && entry.position < end && is_stub(&one.stub)
             });
@@ -67,22 +57,22 @@ impl Records {
                 gone.insert(one.receipt_id);
             }
         }
-        if let Some(trail) = self.receipts.get_mut(tenant) {
-            trail.retain(|entry| !gone.contains(entry.slip.receipt_id()));
-        }
-        Ok(())
+        Ok(gone)
     }
 }
 
 impl MemoryStore {
-    async fn appended<T>(
+    /// Lets `look` at a tenant's log as it is now. Those who write receipts do not wait for it.
+    fn appended<T>(
         &self,
         tenant: &TenantId,
-        look: impl FnOnce(&Appended) -> T,
+        look: impl FnOnce(&mut Appended) -> T,
     ) -> Result<T, StoreError> {
-        let mut records = self.lock().await;
-        match records.append_all(tenant) {
-            Ok(log) => Ok(look(log)),
+        let mut logs = locked(&self.logs);
+        let log = logs.entry(tenant.clone()).or_default();
+        let kept = self.halls.trail.after(tenant, log.last);
+        match log.append(kept) {
+            Ok(()) => Ok(look(log)),
             Err(error) => Err(self.unusable(error.to_string())),
         }
     }
@@ -91,7 +81,7 @@ impl MemoryStore {
 #[async_trait]
 impl Log for MemoryStore {
     async fn head(&self, tenant: &TenantId) -> Result<Frontier, StoreError> {
-        self.appended(tenant, |log| log.frontier.clone()).await
+        self.appended(tenant, |log| log.frontier.clone())
     }
 
     async fn sequence(&self, tenant: &TenantId) -> Result<Sequenced, StoreError> {
@@ -113,17 +103,17 @@ impl Log for MemoryStore {
             let found = log.entries.iter().skip(from).take(limit.min(LOG_PAGE_MAX));
             found.cloned().collect()
         })
-        .await
     }
 
     async fn put_stubs(&self, tenant: &TenantId, stubs: Vec<PlacedStub>) -> Result<(), StoreError> {
         let note = Ledger::note(self, tenant, &NoteName::pruned()).await?;
         let last = Pruning::read(note.as_deref()).map_err(|e| self.unusable(e.to_string()))?;
         let end = last.map_or(0, |last| last.to);
-        self.lock()
-            .await
-            .put_stubs(tenant, stubs, end)
-            .map_err(|problem| self.unusable(problem))
+        let gone = self
+            .appended(tenant, |log| log.put_stubs(stubs, end))?
+            .map_err(|problem| self.unusable(problem))?;
+        self.halls.trail.drop_those(tenant, |id| gone.contains(id));
+        Ok(())
     }
 
     async fn stub(
@@ -137,7 +127,6 @@ impl Log for MemoryStore {
             let text = found.and_then(|entry| entry.body.as_ref());
             text.filter(|text| is_stub(text)).cloned()
         })
-        .await
     }
 
     async fn strays(&self, _tenant: &TenantId) -> Result<Vec<String>, StoreError> {
@@ -149,8 +138,8 @@ impl Log for MemoryStore {
         tenant: &TenantId,
         _after: Option<&str>,
     ) -> Result<BurnedPage, StoreError> {
-        self.with(|page| {
-            let keys = page.keys_now();
+        self.with_all(|held| {
+            let keys = held.keys()?;
             let keys = keys.filter(|key| key.proposal.tenant_id == *tenant);
             Ok(BurnedPage {
                 keys: keys.filter_map(Burned::of).collect(),

@@ -72,10 +72,7 @@ impl Book for Page {
     }
 
     fn append(&mut self, receipt: Slip) -> Result<(), Want> {
-        match self.extent {
-            Extent::Whole => self.changes.slips.push(receipt),
-            Extent::Part => self.changes.receipts.push(receipt.into_receipt()),
-        }
+        self.changes.receipts.push(receipt.into_receipt());
         Ok(())
     }
 

@@ -1,0 +1,424 @@
+//! The records in halls, each behind a lock of its own: actions on different keys and entities seldom
+//! meet.
+//!
+//! A decision holds the halls of its key and its entity. Where it turns out to need more (a dead
+//! session's intents, a limit's slots, what is paused) nothing is written, and it is decided again
+//! with all halls held.
+
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+
+use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName};
+use operators_kernel::{
+    Clock, EntityKey, IdempotencyKey, Receipt, SessionId, Shared, Slip, StoreTime, TenantId,
+    Ticket, Timestamp,
+};
+
+use crate::book::{Book, Change, Waiter};
+use crate::page::{Page, SessionRecord, Want};
+
+use super::trail::Trail;
+
+/// So many that two threads seldom want the same, and few enough to take all of them.
+const HALLS: usize = 32;
+
+/// How often a hall is tried for before another task is let run: about as long as somebody is in it.
+/// A thread that sleeps for it costs ten times what it waits for.
+const TRIES_MAX: u32 = 256;
+
+/// One part of the keys and of the entities. Sessions are known in all, notes in the first.
+#[derive(Debug)]
+struct Hall {
+    page: Page,
+    /// Whether anything is paused, for any tenant.
+    has_pauses: bool,
+}
+
+/// Keys, entities, queues, sessions and notes.
+#[derive(Debug)]
+pub(super) struct Halls {
+    // A std lock each: held for map look-ups, never over an await, and never waited for by a thread.
+    // What it guards is elsewhere in memory, where those who try for the lock do not disturb who has
+    // it.
+    halls: Box<[Mutex<Box<Hall>>]>,
+    /// What is kept with what is written.
+    pub(super) trail: Trail,
+}
+
+/// Which halls a decision holds at first.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Reach {
+    /// These two, which may be one.
+    Two(usize, usize),
+    /// Every one.
+    All,
+}
+
+/// Why a decision cannot be made with what is held.
+#[derive(Debug)]
+pub(super) enum Lack {
+    /// It needs another hall.
+    Hall,
+    /// It needs what no hall has.
+    Record(Want),
+}
+
+impl From<Want> for Lack {
+    fn from(want: Want) -> Self {
+        Self::Record(want)
+    }
+}
+
+type Guard<'a> = MutexGuard<'a, Box<Hall>>;
+
+#[derive(Debug)]
+enum Grip<'a> {
+    Two(usize, Guard<'a>, Option<(usize, Guard<'a>)>),
+    All(Vec<Guard<'a>>),
+}
+
+/// Halls that one decision holds, as its records.
+#[derive(Debug)]
+pub(super) struct Held<'a> {
+    grip: Grip<'a>,
+    trail: &'a Trail,
+    now: StoreTime,
+    /// Whether anything was written: from then on the decision stands.
+    pub(super) wrote: bool,
+}
+
+impl Halls {
+    pub(super) fn new(clock: &Arc<dyn Clock>) -> Self {
+        let hall = |_| {
+            let page = Page::whole(Arc::clone(clock));
+            let has_pauses = false;
+            Mutex::new(Box::new(Hall { page, has_pauses }))
+        };
+        Self {
+            halls: (0..HALLS).map(hall).collect(),
+            trail: Trail::default(),
+        }
+    }
+
+    /// The halls of an action.
+    pub(super) fn of(&self, key: &IdempotencyKey, entity: &EntityKey) -> Reach {
+        Reach::Two(place(key.as_str()), place(entity.as_str()))
+    }
+
+    /// The hall of an entity.
+    pub(super) fn of_entity(&self, entity: &EntityKey) -> Reach {
+        let hall = place(entity.as_str());
+        Reach::Two(hall, hall)
+    }
+
+    /// The halls of `reach`, when nobody else is in them.
+    pub(super) async fn hold(&self, reach: Reach, now: impl Fn() -> StoreTime) -> Held<'_> {
+        loop {
+            if let Some(grip) = self.try_hold(reach) {
+                return Held::new(self, grip, now());
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// In the order of their numbers, so that no two wait for each other.
+    fn try_hold(&self, reach: Reach) -> Option<Grip<'_>> {
+        match reach {
+            Reach::Two(one, other) => {
+                let (low, high) = (one.min(other), one.max(other));
+                let first = try_lock(self.halls.get(low)?)?;
+                let second = if high == low {
+                    None
+                } else {
+                    Some((high, try_lock(self.halls.get(high)?)?))
+                };
+                Some(Grip::Two(low, first, second))
+            }
+            Reach::All => {
+                let all: Option<Vec<_>> = self.halls.iter().map(try_lock).collect();
+                all.map(Grip::All)
+            }
+        }
+    }
+}
+
+/// The hall of a name, whosever it is. Asked at every step, so it is quick rather than good: names
+/// that come to the same hall wait for each other, and that is all.
+fn place(name: &str) -> usize {
+    let (words, rest) = name.as_bytes().as_chunks::<8>();
+    let rest = rest
+        .iter()
+        .fold(0, |rest, byte| rest << 8 | u64::from(*byte));
+    let words = words.iter().map(|word| u64::from_le_bytes(*word));
+    let mixed = words.chain([rest]).fold(0, |mixed: u64, word| {
+        let mixed = (mixed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ mixed >> 32
+    });
+    usize::try_from(mixed % HALLS as u64).unwrap_or_default()
+}
+
+fn try_lock(hall: &Mutex<Box<Hall>>) -> Option<Guard<'_>> {
+    for _ in 0..TRIES_MAX {
+        match hall.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+        }
+    }
+    None
+}
+
+impl<'a> Held<'a> {
+    fn new(halls: &'a Halls, grip: Grip<'a>, now: StoreTime) -> Self {
+        let mut held = Self {
+            grip,
+            trail: &halls.trail,
+            now,
+            wrote: false,
+        };
+        for hall in held.halls() {
+            hall.page.now = now;
+        }
+        held
+    }
+
+    /// Everything that is held.
+    fn halls(&mut self) -> impl Iterator<Item = &mut Hall> {
+        let (one, other, all) = match &mut self.grip {
+            Grip::Two(_, one, other) => {
+                let other = other.as_mut().map(|(_, hall)| hall);
+                (Some(one), other, [].iter_mut())
+            }
+            Grip::All(all) => (None, None, all.iter_mut()),
+        };
+        let halls = one.into_iter().chain(other).chain(all);
+        halls.map(|hall| &mut ***hall)
+    }
+
+    /// All halls, for what is in each of them.
+    fn all(&mut self) -> Result<impl Iterator<Item = &mut Hall>, Lack> {
+        match &mut self.grip {
+            Grip::Two(..) => Err(Lack::Hall),
+            Grip::All(all) => Ok(all.iter_mut().map(|hall| &mut ***hall)),
+        }
+    }
+
+    /// Any hall: what is the same in all of them is read there.
+    fn any(&mut self) -> Result<&mut Page, Lack> {
+        let first = self.halls().next();
+        first.map(|hall| &mut hall.page).ok_or(Lack::Hall)
+    }
+
+    /// The hall of this name.
+    fn hall(&mut self, name: &str) -> Result<&mut Page, Lack> {
+        let place = place(name);
+        let hall = match &mut self.grip {
+            Grip::Two(low, hall, _) if *low == place => Some(hall),
+            Grip::Two(_, _, Some((high, hall))) if *high == place => Some(hall),
+            Grip::Two(..) => None,
+            Grip::All(all) => all.get_mut(place),
+        };
+        hall.map(|hall| &mut hall.page).ok_or(Lack::Hall)
+    }
+
+    /// A session that is new.
+    pub(super) fn add_session(
+        &mut self,
+        session: SessionId,
+        record: SessionRecord,
+    ) -> Result<(), Lack> {
+        for hall in self.all()? {
+            hall.page.add_session(session, record);
+        }
+        Ok(())
+    }
+
+    /// Whether anybody waits for a turn in a hall that is held.
+    pub(super) fn has_waiters(&mut self) -> bool {
+        self.halls().any(|hall| hall.page.has_waiters())
+    }
+
+    /// Every key.
+    pub(super) fn keys(&mut self) -> Result<impl Iterator<Item = &KeyRecord>, Lack> {
+        Ok(self.all()?.flat_map(|hall| hall.page.keys_now()))
+    }
+
+    /// Every note that says something.
+    pub(super) fn notes(
+        &mut self,
+    ) -> Result<impl Iterator<Item = (&TenantId, &NoteName, &str)>, Lack> {
+        Ok(self.all()?.flat_map(|hall| hall.page.notes_now()))
+    }
+}
+
+impl Book for Held<'_> {
+    type Error = Lack;
+
+    fn now(&self) -> StoreTime {
+        self.now
+    }
+
+    fn stamp(&self) -> Timestamp {
+        match &self.grip {
+            Grip::Two(_, hall, _) => hall.page.stamp(),
+            Grip::All(all) => all.first().map_or_else(
+                || Timestamp::from_micros(self.now.0),
+                |hall| hall.page.stamp(),
+            ),
+        }
+    }
+
+    fn key(
+        &mut self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<Option<Shared<KeyRecord>>, Lack> {
+        Ok(self.hall(key.as_str())?.key(tenant, key)?)
+    }
+
+    fn put_key(&mut self, record: Shared<KeyRecord>, change: Change) -> Result<(), Lack> {
+        let hall = self.hall(record.proposal.idempotency_key.as_str())?;
+        hall.put_key(record, change)?;
+        self.wrote = true;
+        Ok(())
+    }
+
+    fn entity(&mut self, tenant: &TenantId, entity: &EntityKey) -> Result<EntityRecord, Lack> {
+        Ok(self.hall(entity.as_str())?.entity(tenant, entity)?)
+    }
+
+    fn put_entity(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        record: &EntityRecord,
+    ) -> Result<(), Lack> {
+        let hall = self.hall(entity.as_str())?;
+        hall.put_entity(tenant, entity, record)?;
+        self.wrote = true;
+        Ok(())
+    }
+
+    fn append(&mut self, receipt: Slip) -> Result<(), Lack> {
+        self.trail.keep(receipt);
+        self.wrote = true;
+        Ok(())
+    }
+
+    fn receipt(&mut self, _tenant: &TenantId, receipt_id: &str) -> Result<Option<Receipt>, Lack> {
+        Ok(self.trail.find(receipt_id))
+    }
+
+    fn note(&mut self, tenant: &TenantId, name: &NoteName) -> Result<Option<String>, Lack> {
+        match &mut self.grip {
+            Grip::Two(_, hall, _) if !hall.has_pauses && name == NoteName::paused() => Ok(None),
+            Grip::Two(..) => Err(Lack::Hall),
+            Grip::All(_) => Ok(self.any()?.note(tenant, name)?),
+        }
+    }
+
+    fn put_note(&mut self, tenant: &TenantId, note: Note) -> Result<(), Lack> {
+        let is_pause = note.name == *NoteName::paused();
+        // Not before all are held: notes are in the first.
+        let first = self.all()?.next().ok_or(Lack::Hall)?;
+        first.page.put_note(tenant, note)?;
+        if is_pause {
+            let mut notes = first.page.notes_now();
+            let has_pauses = notes.any(|(_, name, _)| name == NoteName::paused());
+            drop(notes);
+            for hall in self.all()? {
+                hall.has_pauses = has_pauses;
+            }
+        }
+        self.wrote = true;
+        Ok(())
+    }
+
+    fn first_waiter(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+    ) -> Result<Option<(Ticket, Waiter)>, Lack> {
+        Ok(self.hall(entity.as_str())?.first_waiter(tenant, entity)?)
+    }
+
+    fn add_waiter(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        waiter: Waiter,
+    ) -> Result<Ticket, Lack> {
+        let hall = self.hall(entity.as_str())?;
+        let ticket = hall.add_waiter(tenant, entity, waiter)?;
+        self.wrote = true;
+        Ok(ticket)
+    }
+
+    fn place_of(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        asker: &str,
+    ) -> Result<Option<Ticket>, Lack> {
+        let hall = self.hall(entity.as_str())?;
+        Ok(hall.place_of(tenant, entity, asker)?)
+    }
+
+    fn has_waiter(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        ticket: Ticket,
+    ) -> Result<bool, Lack> {
+        let hall = self.hall(entity.as_str())?;
+        Ok(hall.has_waiter(tenant, entity, ticket)?)
+    }
+
+    fn remove_waiter(
+        &mut self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        ticket: Ticket,
+    ) -> Result<(), Lack> {
+        let hall = self.hall(entity.as_str())?;
+        hall.remove_waiter(tenant, entity, ticket)?;
+        self.wrote = true;
+        Ok(())
+    }
+
+    fn is_buried(&mut self, session: SessionId) -> Result<bool, Lack> {
+        Ok(self.any()?.is_buried(session)?)
+    }
+
+    fn is_lifeless(&mut self, session: SessionId) -> Result<bool, Lack> {
+        Ok(self.any()?.is_lifeless(session)?)
+    }
+
+    fn lifeless_sessions(&mut self) -> Result<Vec<SessionId>, Lack> {
+        Ok(self.any()?.lifeless_sessions()?)
+    }
+
+    fn extend(&mut self, session: SessionId) -> Result<(), Lack> {
+        for hall in self.all()? {
+            hall.page.extend(session)?;
+        }
+        self.wrote = true;
+        Ok(())
+    }
+
+    fn bury(&mut self, session: SessionId) -> Result<(), Lack> {
+        for hall in self.all()? {
+            hall.page.bury(session)?;
+        }
+        self.wrote = true;
+        Ok(())
+    }
+
+    fn intents_of(&mut self, session: SessionId) -> Result<Vec<KeyRecord>, Lack> {
+        let mut found = Vec::new();
+        for hall in self.all()? {
+            found.extend(hall.page.intents_of(session)?);
+        }
+        found.sort_by(|a, b| a.proposal.receipt_id.cmp(&b.proposal.receipt_id));
+        Ok(found)
+    }
+}
