@@ -5,6 +5,7 @@
 //! `book` and the kernel's `life`; this folder says how they are kept in a file.
 
 mod alive;
+mod clock;
 mod ledger;
 mod log;
 mod open;
@@ -29,8 +30,10 @@ use rusqlite::Connection;
 
 use crate::book::{self, Asker, Book, BookError};
 use alive::SignsOfLife;
+use clock::{Machine, StoreClock, ThisMachine};
 use records::RowError;
 use rows::Rows;
+use trouble::sorted;
 use writer::Writer;
 
 /// The pauses between two looks at a queue: short at first, for a turn is usually short.
@@ -42,6 +45,7 @@ const WAIT_MAX: Duration = Duration::from_millis(20);
 pub struct SqliteStore {
     path: PathBuf,
     writer: Writer,
+    clock: Arc<StoreClock>,
     alive: Arc<SignsOfLife>,
     // A std lock, taken only on threads that may block. Opened on first use.
     reader: Arc<Mutex<Option<Connection>>>,
@@ -53,19 +57,27 @@ impl SqliteStore {
     /// Blocks for as long as opening a file takes. Refuses a file that is not ours, that a newer
     /// version wrote, that is damaged, or that cannot be made durable, and says which.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let connection = open::open(path).map_err(|problem| StoreError::Unusable {
+        Self::open_on(path, Arc::new(ThisMachine::new()))
+    }
+
+    /// Opens it with these clocks.
+    fn open_on(path: &Path, machine: Arc<dyn Machine>) -> Result<Self, StoreError> {
+        let unusable = |problem| StoreError::Unusable {
             store: describe(path),
             problem,
-        })?;
-        let alive = SignsOfLife::open(path).map_err(|error| StoreError::Unusable {
-            store: describe(path),
-            problem: format!("its lock file cannot be opened: {error}"),
-        })?;
+        };
+        let mut connection = open::open(path).map_err(unusable)?;
+        let clock = StoreClock::open(&mut connection, machine);
+        let clock = Arc::new(clock.map_err(|error| sorted(path, &error).told)?);
+        let alive = SignsOfLife::open(path)
+            .map_err(|error| unusable(format!("its lock file cannot be opened: {error}")))?;
         let alive = Arc::new(alive);
-        let writer = Writer::start(path.to_owned(), connection, Arc::clone(&alive))?;
+        let (clocks, signs) = (Arc::clone(&clock), Arc::clone(&alive));
+        let writer = Writer::start(path.to_owned(), connection, clocks, signs)?;
         Ok(Self {
             path: path.to_owned(),
             writer,
+            clock,
             alive,
             reader: Arc::new(Mutex::new(None)),
         })

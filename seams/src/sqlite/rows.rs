@@ -13,11 +13,12 @@ use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, Params};
 
 use super::alive::SignsOfLife;
+use super::clock::StoreClock;
 use super::log::Logs;
 use super::proposals::Proposals;
 use super::records::{
     KEY_COLUMNS, RowError, find_entity, find_key, find_note, from_json, key_from_row, meaning,
-    signed, store_time, to_json, unsigned,
+    signed, to_json, unsigned,
 };
 use crate::book::{Book, Change, Waiter};
 
@@ -42,11 +43,18 @@ const APPEND: &str = "INSERT INTO receipt (receipt_id, tenant, idempotency_key, 
 const FIRST_WAITER: &str = "SELECT ticket, session_id, asker FROM waiter \
     WHERE tenant = ?1 AND entity_key = ?2 ORDER BY ticket LIMIT 1";
 
+/// What a transaction needs besides its connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Around<'a> {
+    pub(super) clock: &'a StoreClock,
+    pub(super) alive: &'a SignsOfLife,
+    pub(super) proposals: &'a Proposals,
+}
+
 /// The rows inside one transaction, with one reading of the store's clock.
 pub(super) struct Rows<'a> {
     connection: &'a Connection,
-    alive: &'a SignsOfLife,
-    proposals: &'a Proposals,
+    around: Around<'a>,
     now: StoreTime,
     /// The session seen last and not buried: nearly every call of a batch is of the same one.
     known_session: Cell<Option<SessionId>>,
@@ -56,20 +64,17 @@ pub(super) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    pub(super) fn new(
-        connection: &'a Connection,
-        alive: &'a SignsOfLife,
-        proposals: &'a Proposals,
-    ) -> rusqlite::Result<Self> {
-        Ok(Self {
+    /// Inside a transaction that has begun: a clock that was read before would be behind the writes
+    /// it waited for.
+    pub(super) fn new(connection: &'a Connection, around: Around<'a>) -> Self {
+        Self {
             connection,
-            alive,
-            proposals,
-            now: store_time(connection)?,
+            around,
+            now: around.clock.now(),
             known_session: Cell::new(None),
             has_waiters: Cell::new(None),
             logs: Logs::default(),
-        })
+        }
     }
 
     /// The heads of the logs that have grown, once for the whole transaction.
@@ -140,7 +145,7 @@ impl Book for Rows<'_> {
     }
 
     fn stamp(&self) -> Timestamp {
-        Timestamp::from_micros(self.now.0)
+        self.around.clock.wall()
     }
 
     fn key(
@@ -148,7 +153,7 @@ impl Book for Rows<'_> {
         tenant: &TenantId,
         key: &IdempotencyKey,
     ) -> Result<Option<Shared<KeyRecord>>, RowError> {
-        Ok(find_key(self.connection, tenant, key, self.proposals)?.map(Shared::from))
+        Ok(find_key(self.connection, tenant, key, self.around.proposals)?.map(Shared::from))
     }
 
     fn put_key(&mut self, record: Shared<KeyRecord>, change: Change) -> Result<(), RowError> {
@@ -187,7 +192,7 @@ impl Book for Rows<'_> {
                         application,
                     ],
                 )?;
-                self.proposals.keep(text, proposal);
+                self.around.proposals.keep(text, proposal);
                 Ok(())
             }
             Change::Moved => self.execute(
@@ -422,7 +427,7 @@ impl Book for Rows<'_> {
         let mut rows = statement.query([signed(session.0)])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            found.push(key_from_row(row, self.proposals)?);
+            found.push(key_from_row(row, self.around.proposals)?);
         }
         Ok(found)
     }
@@ -431,10 +436,11 @@ impl Book for Rows<'_> {
 impl Rows<'_> {
     /// Whether a session's process is there: another one that shows its sign, or this very one.
     fn shows_life(&self, session: SessionId) -> Result<bool, RowError> {
-        if self.alive.is_ours(session) {
+        if self.around.alive.is_ours(session) {
             return Ok(true);
         }
-        self.alive
+        self.around
+            .alive
             .is_shown_elsewhere(session)
             .map_err(RowError::Alive)
     }

@@ -16,11 +16,9 @@ use operators_sql::{Failure, sqlite::execute};
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::{Connection, ErrorCode};
 
-use super::alive::SignsOfLife;
 use super::describe;
 use super::open;
-use super::proposals::Proposals;
-use super::rows::Rows;
+use super::rows::{Around, Rows};
 use super::trouble::{Trouble, sort, sorted, tells_of_damage};
 use crate::SystemClock;
 use crate::book::{self, Staged};
@@ -84,7 +82,7 @@ impl Stage {
     pub(super) fn perform(
         &self,
         path: &Path,
-        around: (&SignsOfLife, &Proposals),
+        around: Around<'_>,
         tenant: &TenantId,
         performance: &Performance,
     ) -> Result<Performed, Trouble> {
@@ -107,7 +105,7 @@ impl Stage {
     fn in_transaction(
         &self,
         path: &Path,
-        (alive, proposals): (&SignsOfLife, &Proposals),
+        around: Around<'_>,
         tenant: &TenantId,
         performance: &Performance,
         part: Part<'_>,
@@ -115,7 +113,7 @@ impl Stage {
         let broken = |error: rusqlite::Error| sorted(path, &error);
         self.execute("BEGIN IMMEDIATE").map_err(broken)?;
         let open = Open(self);
-        let mut rows = Rows::new(&self.connection, alive, proposals).map_err(broken)?;
+        let mut rows = Rows::new(&self.connection, around);
         let staged = book::stage(&mut rows, tenant, performance);
         let settlement = match staged.map_err(|error| sort(path, error))? {
             Staged::Told(performed) => return Ok(Try::Done(performed)),

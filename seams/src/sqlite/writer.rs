@@ -14,10 +14,11 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::alive::SignsOfLife;
+use super::clock::StoreClock;
 use super::describe;
 use super::proposals::Proposals;
 use super::records::RowError;
-use super::rows::Rows;
+use super::rows::{Around, Rows};
 use super::stage::Stage;
 use super::trouble::{Trouble, sort, sorted};
 use crate::book::BookError;
@@ -126,13 +127,14 @@ impl Writer {
     pub(super) fn start(
         path: PathBuf,
         connection: Connection,
+        clock: Arc<StoreClock>,
         alive: Arc<SignsOfLife>,
     ) -> Result<Self, StoreError> {
         let (queue, jobs) = channel();
         let file = path.clone();
         let thread = thread::Builder::new()
             .name("operators-sqlite".to_owned())
-            .spawn(move || Desk::new(&file, connection, alive).serve(&jobs))
+            .spawn(move || Desk::new(&file, connection, clock, alive).serve(&jobs))
             .map_err(|error| StoreError::Unavailable {
                 store: describe(&path),
                 problem: format!("no thread to be had: {error}"),
@@ -190,6 +192,7 @@ struct Desk {
     connection: Connection,
     /// Opened when the first statement of others comes.
     stage: Option<Stage>,
+    clock: Arc<StoreClock>,
     alive: Arc<SignsOfLife>,
     proposals: Proposals,
     identity: Option<FileIdentity>,
@@ -209,11 +212,17 @@ enum Batch {
 type FileIdentity = (u64, u64);
 
 impl Desk {
-    fn new(path: &Path, connection: Connection, alive: Arc<SignsOfLife>) -> Self {
+    fn new(
+        path: &Path,
+        connection: Connection,
+        clock: Arc<StoreClock>,
+        alive: Arc<SignsOfLife>,
+    ) -> Self {
         Self {
             path: path.to_owned(),
             connection,
             stage: None,
+            clock,
             alive,
             proposals: Proposals::default(),
             identity: identity_of(path),
@@ -252,8 +261,7 @@ impl Desk {
                 Some(stage) => stage,
                 None => Stage::open(&self.path)?,
             };
-            let around = (&*self.alive, &self.proposals);
-            let performed = stage.perform(&self.path, around, &tenant, &performance);
+            let performed = stage.perform(&self.path, self.around(), &tenant, &performance);
             self.stage = Some(stage);
             performed.map_err(|trouble| self.note(trouble))
         });
@@ -305,14 +313,7 @@ impl Desk {
         pending: &mut Vec<Box<dyn Pending>>,
     ) -> rusqlite::Result<Batch> {
         let mut batch = batch.into_iter();
-        let mut rows = match Rows::new(&self.connection, &self.alive, &self.proposals) {
-            Ok(rows) => rows,
-            Err(error) => {
-                let told = sorted(&self.path, &error).told;
-                batch.for_each(|job| job.refuse(told.clone()));
-                return Err(error);
-            }
-        };
+        let mut rows = Rows::new(&self.connection, self.around());
         while let Some(job) = batch.next() {
             let before = self.connection.total_changes();
             let done = job.run(&mut rows, &self.path);
@@ -331,6 +332,14 @@ impl Desk {
         }
         rows.write_logs()?;
         Ok(Batch::Clean)
+    }
+
+    fn around(&self) -> Around<'_> {
+        Around {
+            clock: &self.clock,
+            alive: &self.alive,
+            proposals: &self.proposals,
+        }
     }
 
     /// What those hear whose batch is undone for a neighbour's sake.

@@ -6,6 +6,7 @@ use operators_kernel::{Directive, DirectiveAnswer, Order, SessionId, Timestamp};
 use rusqlite::ffi;
 use tempfile::TempDir;
 
+use super::super::clock::ThisMachine;
 use super::super::open;
 use super::super::records::meaning;
 use super::*;
@@ -17,9 +18,10 @@ type Reply<T> = oneshot::Receiver<Result<T, StoreError>>;
 fn desk() -> (TempDir, Desk) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store.db");
-    let connection = open::open(&path).expect("opens");
+    let mut connection = open::open(&path).expect("opens");
+    let clock = StoreClock::open(&mut connection, Arc::new(ThisMachine::new())).expect("opens");
     let alive = SignsOfLife::open(&path).expect("opens");
-    let desk = Desk::new(&path, connection, Arc::new(alive));
+    let desk = Desk::new(&path, connection, Arc::new(clock), Arc::new(alive));
     (folder, desk)
 }
 
