@@ -14,6 +14,7 @@ mod records;
 mod rows;
 mod stage;
 mod trouble;
+mod witness;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -34,7 +35,8 @@ use clock::{Machine, StoreClock, ThisMachine};
 use records::RowError;
 use rows::Rows;
 use trouble::sorted;
-use writer::Writer;
+use witness::Witness;
+use writer::{Desk, Writer};
 
 /// The pauses between two looks at a queue: short at first, for a turn is usually short.
 const WAIT_FIRST: Duration = Duration::from_millis(1);
@@ -67,13 +69,21 @@ impl SqliteStore {
             problem,
         };
         let mut connection = open::open(path).map_err(unusable)?;
-        let clock = StoreClock::open(&mut connection, machine);
-        let clock = Arc::new(clock.map_err(|error| sorted(path, &error).told)?);
+        let told = |error| sorted(path, &error).told;
+        let clock = StoreClock::open(&mut connection, machine).map_err(told)?;
+        let clock = Arc::new(clock);
+        let witness = Witness::new(path, &connection).map_err(told)?;
         let alive = SignsOfLife::open(path)
             .map_err(|error| unusable(format!("its lock file cannot be opened: {error}")))?;
         let alive = Arc::new(alive);
-        let (clocks, signs) = (Arc::clone(&clock), Arc::clone(&alive));
-        let writer = Writer::start(path.to_owned(), connection, clocks, signs)?;
+        let desk = Desk::new(
+            path,
+            connection,
+            Arc::clone(&clock),
+            Arc::clone(&alive),
+            witness,
+        );
+        let writer = Writer::start(desk)?;
         Ok(Self {
             path: path.to_owned(),
             writer,

@@ -20,6 +20,7 @@ use super::records::{
     KEY_COLUMNS, RowError, find_entity, find_key, find_note, from_json, key_from_row, meaning,
     signed, to_json, unsigned,
 };
+use super::witness::Acked;
 use crate::book::{Book, Change, Waiter};
 
 const CLAIM_KEY: &str = "INSERT INTO key (tenant, idempotency_key, entity_key, generation, phase, \
@@ -61,6 +62,7 @@ pub(super) struct Rows<'a> {
     /// Whether anybody waits for anything, once looked at: nearly always nobody does.
     has_waiters: Cell<Option<bool>>,
     logs: Logs,
+    newest: Option<Acked>,
 }
 
 impl<'a> Rows<'a> {
@@ -74,12 +76,18 @@ impl<'a> Rows<'a> {
             known_session: Cell::new(None),
             has_waiters: Cell::new(None),
             logs: Logs::default(),
+            newest: None,
         }
     }
 
     /// The heads of the logs that have grown, once for the whole transaction.
     pub(super) fn write_logs(&self) -> rusqlite::Result<()> {
         self.logs.write(self.connection)
+    }
+
+    /// The last receipt that was written.
+    pub(super) fn into_newest(self) -> Option<Acked> {
+        self.newest
     }
 
     pub(super) fn execute(&self, statement: &str, params: impl Params) -> Result<(), RowError> {
@@ -254,7 +262,14 @@ impl Book for Rows<'_> {
             place.as_ref().map(|place| place.leaf.as_bytes()),
             place.as_ref().map(|place| place.link.as_bytes()),
         ))?;
-        if let Some(place) = place.filter(|_| written > 0) {
+        if written == 0 {
+            return Ok(());
+        }
+        self.newest = Some((
+            self.connection.last_insert_rowid(),
+            receipt.receipt_id.as_str().to_owned(),
+        ));
+        if let Some(place) = place {
             self.logs.grow(tenant, &place);
         }
         Ok(())
