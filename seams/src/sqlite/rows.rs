@@ -1,7 +1,8 @@
 //! The rows of one transaction as a book: the statements that change them.
 
+mod sessions;
+
 use std::cell::Cell;
-use std::time::Duration;
 
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName};
 use operators_kernel::log::is_stub;
@@ -111,20 +112,6 @@ impl<'a> Rows<'a> {
         let found = self.value::<i64>("SELECT 1 FROM waiter LIMIT 1", [])?;
         self.has_waiters.set(Some(found.is_some()));
         Ok(found.is_some())
-    }
-
-    /// A new session, alive for one lease.
-    pub(super) fn add_session(
-        &mut self,
-        node: &str,
-        lease: Duration,
-    ) -> Result<SessionId, RowError> {
-        let span = i64::try_from(lease.as_micros()).unwrap_or(i64::MAX);
-        self.execute(
-            "INSERT INTO session (node, lease_us, alive_until) VALUES (?1, ?2, ?3)",
-            (node, span, self.now.plus(lease).0),
-        )?;
-        Ok(SessionId(unsigned(self.connection.last_insert_rowid())))
     }
 
     /// The tenant's key: the one there, or `fresh` from now on.
@@ -389,29 +376,11 @@ impl Book for Rows<'_> {
     }
 
     fn is_lifeless(&mut self, session: SessionId) -> Result<bool, RowError> {
-        let alive = self.value::<i64>(
-            "SELECT 1 FROM session WHERE session_id = ?1 AND dead_at IS NULL AND alive_until >= ?2",
-            (signed(session.0), self.now.0),
-        )?;
-        Ok(alive.is_none() || !self.shows_life(session)?)
+        self.has_ended(session)
     }
 
     fn lifeless_sessions(&mut self) -> Result<Vec<SessionId>, RowError> {
-        let mut statement = self
-            .connection
-            .prepare_cached("SELECT session_id, alive_until FROM session WHERE dead_at IS NULL")?;
-        let sessions = statement
-            .query_map([], |row| {
-                Ok((SessionId(unsigned(row.get(0)?)), row.get(1)?))
-            })?
-            .collect::<rusqlite::Result<Vec<(SessionId, i64)>>>()?;
-        let mut found = Vec::new();
-        for (session, alive_until) in sessions {
-            if alive_until < self.now.0 || !self.shows_life(session)? {
-                found.push(session);
-            }
-        }
-        Ok(found)
+        self.all_that_ended()
     }
 
     fn extend(&mut self, session: SessionId) -> Result<(), RowError> {
@@ -445,19 +414,6 @@ impl Book for Rows<'_> {
             found.push(key_from_row(row, self.around.proposals)?);
         }
         Ok(found)
-    }
-}
-
-impl Rows<'_> {
-    /// Whether a session's process is there: another one that shows its sign, or this very one.
-    fn shows_life(&self, session: SessionId) -> Result<bool, RowError> {
-        if self.around.alive.is_ours(session) {
-            return Ok(true);
-        }
-        self.around
-            .alive
-            .is_shown_elsewhere(session)
-            .map_err(RowError::Alive)
     }
 }
 
