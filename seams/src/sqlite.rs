@@ -5,6 +5,7 @@
 //! `book` and the kernel's `life`; this folder says how they are kept in a file.
 
 mod alive;
+mod clock;
 mod ledger;
 mod log;
 mod open;
@@ -13,6 +14,7 @@ mod records;
 mod rows;
 mod stage;
 mod trouble;
+mod witness;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -29,9 +31,12 @@ use rusqlite::Connection;
 
 use crate::book::{self, Asker, Book, BookError};
 use alive::SignsOfLife;
+use clock::{Machine, StoreClock, ThisMachine};
 use records::RowError;
 use rows::Rows;
-use writer::Writer;
+use trouble::sorted;
+use witness::Witness;
+use writer::{Desk, Writer};
 
 /// The pauses between two looks at a queue: short at first, for a turn is usually short.
 const WAIT_FIRST: Duration = Duration::from_millis(1);
@@ -42,6 +47,7 @@ const WAIT_MAX: Duration = Duration::from_millis(20);
 pub struct SqliteStore {
     path: PathBuf,
     writer: Writer,
+    clock: Arc<StoreClock>,
     alive: Arc<SignsOfLife>,
     // A std lock, taken only on threads that may block. Opened on first use.
     reader: Arc<Mutex<Option<Connection>>>,
@@ -53,19 +59,35 @@ impl SqliteStore {
     /// Blocks for as long as opening a file takes. Refuses a file that is not ours, that a newer
     /// version wrote, that is damaged, or that cannot be made durable, and says which.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let connection = open::open(path).map_err(|problem| StoreError::Unusable {
+        Self::open_on(path, Arc::new(ThisMachine::new()))
+    }
+
+    /// Opens it with these clocks.
+    fn open_on(path: &Path, machine: Arc<dyn Machine>) -> Result<Self, StoreError> {
+        let unusable = |problem| StoreError::Unusable {
             store: describe(path),
             problem,
-        })?;
-        let alive = SignsOfLife::open(path).map_err(|error| StoreError::Unusable {
-            store: describe(path),
-            problem: format!("its lock file cannot be opened: {error}"),
-        })?;
+        };
+        let mut connection = open::open(path).map_err(unusable)?;
+        let told = |error| sorted(path, &error).told;
+        let clock = StoreClock::open(&mut connection, machine).map_err(told)?;
+        let clock = Arc::new(clock);
+        let witness = Witness::new(path, &connection).map_err(told)?;
+        let alive = SignsOfLife::open(path)
+            .map_err(|error| unusable(format!("its lock file cannot be opened: {error}")))?;
         let alive = Arc::new(alive);
-        let writer = Writer::start(path.to_owned(), connection, Arc::clone(&alive))?;
+        let desk = Desk::new(
+            path,
+            connection,
+            Arc::clone(&clock),
+            Arc::clone(&alive),
+            witness,
+        );
+        let writer = Writer::start(desk)?;
         Ok(Self {
             path: path.to_owned(),
             writer,
+            clock,
             alive,
             reader: Arc::new(Mutex::new(None)),
         })

@@ -41,7 +41,7 @@ impl SystemClock {
 /// How long ago the machine was started, the time it slept included. A system has this clock or has
 /// it not, so one that answered once goes on answering. It costs what [`Instant`] costs.
 #[cfg(target_os = "linux")]
-fn since_boot() -> Option<Duration> {
+pub(crate) fn since_boot() -> Option<Duration> {
     use nix::time::{ClockId, clock_gettime};
     clock_gettime(ClockId::CLOCK_BOOTTIME)
         .ok()
@@ -49,7 +49,7 @@ fn since_boot() -> Option<Duration> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn since_boot() -> Option<Duration> {
+pub(crate) fn since_boot() -> Option<Duration> {
     None
 }
 

@@ -4,6 +4,7 @@ mod interleavings;
 mod one_commit;
 mod programs;
 mod sqlite_file;
+mod sqlite_rollback;
 
 use operators_tests::conformance;
 use operators_tests::dynamodb::DynamoBench;

@@ -300,6 +300,49 @@ async fn a_lock_file_that_was_removed_or_replaced_buries_nobody() {
     }
 }
 
+/// By rule 2.9 too: whoever started before the others had noticed found none of their locks in the file
+/// it made, and took them for dead. Only their leases are there to go by.
+#[tokio::test]
+async fn a_process_that_starts_with_another_lock_file_buries_nobody() {
+    let bench = SqliteBench::fresh();
+    let lock_file = bench.folder().join("store.db-alive");
+    let mut sessions = Vec::new();
+    for round in 0..3 {
+        let store = bench.store();
+        let session = store.open_session("test", LONG).await.expect("a session");
+        sessions.push((store, session));
+        if round < 2 {
+            fs::remove_file(&lock_file).expect("removes");
+        }
+    }
+    all_alive(&sessions).await;
+    // By now all have their locks in the new file: whoever ends is missed at once.
+    let (ended, session) = sessions.remove(0);
+    drop(ended);
+    let store = bench.store();
+    store.open_session("test", LONG).await.expect("a session");
+    let beat = store.heartbeat(session).await.expect("beats");
+    assert_eq!(beat, Beat::Dead);
+    all_alive(&sessions).await;
+}
+
+/// By rule 2.9: whoever ended before it could notice is dead when its lease is over.
+#[tokio::test]
+async fn a_lock_file_that_is_gone_keeps_nobody_alive_for_ever() {
+    let bench = SqliteBench::fresh();
+    let short = Duration::from_millis(400);
+    let ended = bench.store();
+    let session = ended.open_session("test", short).await.expect("a session");
+    drop(ended);
+    fs::remove_file(bench.folder().join("store.db-alive")).expect("removes");
+    let store = bench.store();
+    store.open_session("test", LONG).await.expect("a session");
+    tokio::time::sleep(short).await;
+    store.open_session("test", LONG).await.expect("a session");
+    let beat = store.heartbeat(session).await.expect("beats");
+    assert_eq!(beat, Beat::Dead);
+}
+
 /// Every session beats, twice: the second beat shows whether the first of another buried it.
 async fn all_alive(sessions: &[(SqliteStore, SessionId)]) {
     for _ in 0..2 {

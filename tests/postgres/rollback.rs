@@ -1,4 +1,4 @@
-//! A store that forgot what it acknowledged is refused (R9).
+//! A store that forgot what it acknowledged is refused (rule 8.6).
 
 use operators_kernel::{Claim, ClaimAnswer, Clearance, Reason, Refusal, StoreError};
 use operators_tests::conformance::desk::{Desk, again, applied, ask};
@@ -71,7 +71,7 @@ async fn a_server_restored_from_an_older_copy_is_refused() {
 }
 
 /// Every statement of the common cases looks for what was acknowledged before: alone or in company,
-/// whatever it is about to write. Rule 8.4.
+/// whatever it is about to write. Rule 8.6.
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_comes_next_finds_that_a_receipt_is_gone() {
     for many in [1_usize, 3] {

@@ -6,7 +6,9 @@
 //!
 //! INVARIANT (one-lock-file): processes on one store look at one lock file, or they would bury each
 //! other. So it lies beside the file itself, whatever links lead there, and one that was removed or
-//! replaced is given up for the one that others find.
+//! replaced is given up for the one that others find. Until they have noticed, which is at their next
+//! heartbeat, they are not seen there; so the store keeps which file it was, and since when
+//! (`Rows::lock_file_since`), and whoever did not beat since then is judged by its lease.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -92,6 +94,13 @@ impl SignsOfLife {
         }
         held.before = Some(std::mem::replace(&mut held.file, file));
         Ok(())
+    }
+
+    /// Which file the locks are in: its device and number. While anybody has it open no other file
+    /// has the same.
+    pub(super) fn file(&self) -> io::Result<String> {
+        let found = self.lock().file.metadata()?;
+        Ok(format!("{}:{}", found.dev(), found.ino()))
     }
 
     /// Whether this very handle shows the session's sign.

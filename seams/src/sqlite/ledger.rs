@@ -92,11 +92,12 @@ impl Ledger for SqliteStore {
         entity: &EntityKey,
     ) -> Result<Glimpse, StoreError> {
         let (tenant, key, entity) = (tenant.clone(), key.clone(), entity.clone());
+        let clock = Arc::clone(&self.clock);
         self.look(move |connection| {
             Ok(Glimpse {
                 key: records::find_key(connection, &tenant, &key, &Proposals::default())?,
                 entity: records::find_entity(connection, &tenant, &entity)?,
-                now: records::store_time(connection)?,
+                now: clock.now(),
             })
         })
         .await
@@ -115,7 +116,7 @@ impl Ledger for SqliteStore {
     }
 
     async fn doubts(&self, tenant: &TenantId) -> Result<(Vec<KeyRecord>, StoreTime), StoreError> {
-        let tenant = tenant.clone();
+        let (tenant, clock) = (tenant.clone(), Arc::clone(&self.clock));
         self.look(move |connection| {
             let statement = format!(
                 "SELECT {KEY_COLUMNS} FROM key WHERE tenant = ?1 AND phase = 'in_doubt' \
@@ -127,7 +128,7 @@ impl Ledger for SqliteStore {
             while let Some(row) = found.next()? {
                 doubts.push(records::key_from_row(row, &Proposals::default())?);
             }
-            Ok((doubts, records::store_time(connection)?))
+            Ok((doubts, clock.now()))
         })
         .await
     }

@@ -13,8 +13,6 @@ use serde::de::DeserializeOwned;
 
 use super::proposals::Proposals;
 
-const NOW: &str = "SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
-
 pub(super) const KEY_COLUMNS: &str = "generation, phase, attempt, session_id, fence, fingerprint, \
     effect, on_unknown, first_intent_at, quiescent_at, open_attempts, open_until, proposal, \
     application";
@@ -44,12 +42,6 @@ impl From<rusqlite::Error> for RowError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sql(error)
     }
-}
-
-/// The store's clock.
-pub(super) fn store_time(connection: &Connection) -> rusqlite::Result<StoreTime> {
-    let mut statement = connection.prepare_cached(NOW)?;
-    statement.query_row([], |row| row.get(0)).map(StoreTime)
 }
 
 /// One key's record, looked up on any connection.

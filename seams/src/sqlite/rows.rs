@@ -1,7 +1,8 @@
 //! The rows of one transaction as a book: the statements that change them.
 
+mod sessions;
+
 use std::cell::Cell;
-use std::time::Duration;
 
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName};
 use operators_kernel::log::is_stub;
@@ -13,12 +14,14 @@ use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, Params};
 
 use super::alive::SignsOfLife;
+use super::clock::StoreClock;
 use super::log::Logs;
 use super::proposals::Proposals;
 use super::records::{
     KEY_COLUMNS, RowError, find_entity, find_key, find_note, from_json, key_from_row, meaning,
-    signed, store_time, to_json, unsigned,
+    signed, to_json, unsigned,
 };
+use super::witness::Acked;
 use crate::book::{Book, Change, Waiter};
 
 const CLAIM_KEY: &str = "INSERT INTO key (tenant, idempotency_key, entity_key, generation, phase, \
@@ -42,39 +45,50 @@ const APPEND: &str = "INSERT INTO receipt (receipt_id, tenant, idempotency_key, 
 const FIRST_WAITER: &str = "SELECT ticket, session_id, asker FROM waiter \
     WHERE tenant = ?1 AND entity_key = ?2 ORDER BY ticket LIMIT 1";
 
+/// What a transaction needs besides its connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Around<'a> {
+    pub(super) clock: &'a StoreClock,
+    pub(super) alive: &'a SignsOfLife,
+    pub(super) proposals: &'a Proposals,
+}
+
 /// The rows inside one transaction, with one reading of the store's clock.
 pub(super) struct Rows<'a> {
     connection: &'a Connection,
-    alive: &'a SignsOfLife,
-    proposals: &'a Proposals,
+    around: Around<'a>,
     now: StoreTime,
     /// The session seen last and not buried: nearly every call of a batch is of the same one.
     known_session: Cell<Option<SessionId>>,
     /// Whether anybody waits for anything, once looked at: nearly always nobody does.
     has_waiters: Cell<Option<bool>>,
     logs: Logs,
+    newest: Option<Acked>,
 }
 
 impl<'a> Rows<'a> {
-    pub(super) fn new(
-        connection: &'a Connection,
-        alive: &'a SignsOfLife,
-        proposals: &'a Proposals,
-    ) -> rusqlite::Result<Self> {
-        Ok(Self {
+    /// Inside a transaction that has begun: a clock that was read before would be behind the writes
+    /// it waited for.
+    pub(super) fn new(connection: &'a Connection, around: Around<'a>) -> Self {
+        Self {
             connection,
-            alive,
-            proposals,
-            now: store_time(connection)?,
+            around,
+            now: around.clock.now(),
             known_session: Cell::new(None),
             has_waiters: Cell::new(None),
             logs: Logs::default(),
-        })
+            newest: None,
+        }
     }
 
     /// The heads of the logs that have grown, once for the whole transaction.
     pub(super) fn write_logs(&self) -> rusqlite::Result<()> {
         self.logs.write(self.connection)
+    }
+
+    /// The last receipt that was written.
+    pub(super) fn into_newest(self) -> Option<Acked> {
+        self.newest
     }
 
     pub(super) fn execute(&self, statement: &str, params: impl Params) -> Result<(), RowError> {
@@ -98,20 +112,6 @@ impl<'a> Rows<'a> {
         let found = self.value::<i64>("SELECT 1 FROM waiter LIMIT 1", [])?;
         self.has_waiters.set(Some(found.is_some()));
         Ok(found.is_some())
-    }
-
-    /// A new session, alive for one lease.
-    pub(super) fn add_session(
-        &mut self,
-        node: &str,
-        lease: Duration,
-    ) -> Result<SessionId, RowError> {
-        let span = i64::try_from(lease.as_micros()).unwrap_or(i64::MAX);
-        self.execute(
-            "INSERT INTO session (node, lease_us, alive_until) VALUES (?1, ?2, ?3)",
-            (node, span, self.now.plus(lease).0),
-        )?;
-        Ok(SessionId(unsigned(self.connection.last_insert_rowid())))
     }
 
     /// The tenant's key: the one there, or `fresh` from now on.
@@ -140,7 +140,7 @@ impl Book for Rows<'_> {
     }
 
     fn stamp(&self) -> Timestamp {
-        Timestamp::from_micros(self.now.0)
+        self.around.clock.wall()
     }
 
     fn key(
@@ -148,7 +148,7 @@ impl Book for Rows<'_> {
         tenant: &TenantId,
         key: &IdempotencyKey,
     ) -> Result<Option<Shared<KeyRecord>>, RowError> {
-        Ok(find_key(self.connection, tenant, key, self.proposals)?.map(Shared::from))
+        Ok(find_key(self.connection, tenant, key, self.around.proposals)?.map(Shared::from))
     }
 
     fn put_key(&mut self, record: Shared<KeyRecord>, change: Change) -> Result<(), RowError> {
@@ -187,7 +187,7 @@ impl Book for Rows<'_> {
                         application,
                     ],
                 )?;
-                self.proposals.keep(text, proposal);
+                self.around.proposals.keep(text, proposal);
                 Ok(())
             }
             Change::Moved => self.execute(
@@ -249,7 +249,14 @@ impl Book for Rows<'_> {
             place.as_ref().map(|place| place.leaf.as_bytes()),
             place.as_ref().map(|place| place.link.as_bytes()),
         ))?;
-        if let Some(place) = place.filter(|_| written > 0) {
+        if written == 0 {
+            return Ok(());
+        }
+        self.newest = Some((
+            self.connection.last_insert_rowid(),
+            receipt.receipt_id.as_str().to_owned(),
+        ));
+        if let Some(place) = place {
             self.logs.grow(tenant, &place);
         }
         Ok(())
@@ -369,29 +376,11 @@ impl Book for Rows<'_> {
     }
 
     fn is_lifeless(&mut self, session: SessionId) -> Result<bool, RowError> {
-        let alive = self.value::<i64>(
-            "SELECT 1 FROM session WHERE session_id = ?1 AND dead_at IS NULL AND alive_until >= ?2",
-            (signed(session.0), self.now.0),
-        )?;
-        Ok(alive.is_none() || !self.shows_life(session)?)
+        self.has_ended(session)
     }
 
     fn lifeless_sessions(&mut self) -> Result<Vec<SessionId>, RowError> {
-        let mut statement = self
-            .connection
-            .prepare_cached("SELECT session_id, alive_until FROM session WHERE dead_at IS NULL")?;
-        let sessions = statement
-            .query_map([], |row| {
-                Ok((SessionId(unsigned(row.get(0)?)), row.get(1)?))
-            })?
-            .collect::<rusqlite::Result<Vec<(SessionId, i64)>>>()?;
-        let mut found = Vec::new();
-        for (session, alive_until) in sessions {
-            if alive_until < self.now.0 || !self.shows_life(session)? {
-                found.push(session);
-            }
-        }
-        Ok(found)
+        self.all_that_ended()
     }
 
     fn extend(&mut self, session: SessionId) -> Result<(), RowError> {
@@ -422,21 +411,9 @@ impl Book for Rows<'_> {
         let mut rows = statement.query([signed(session.0)])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            found.push(key_from_row(row, self.proposals)?);
+            found.push(key_from_row(row, self.around.proposals)?);
         }
         Ok(found)
-    }
-}
-
-impl Rows<'_> {
-    /// Whether a session's process is there: another one that shows its sign, or this very one.
-    fn shows_life(&self, session: SessionId) -> Result<bool, RowError> {
-        if self.alive.is_ours(session) {
-            return Ok(true);
-        }
-        self.alive
-            .is_shown_elsewhere(session)
-            .map_err(RowError::Alive)
     }
 }
 

@@ -16,12 +16,11 @@ use operators_sql::{Failure, sqlite::execute};
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::{Connection, ErrorCode};
 
-use super::alive::SignsOfLife;
 use super::describe;
 use super::open;
-use super::proposals::Proposals;
-use super::rows::Rows;
+use super::rows::{Around, Rows};
 use super::trouble::{Trouble, sort, sorted, tells_of_damage};
+use super::witness::Witness;
 use crate::SystemClock;
 use crate::book::{self, Staged};
 
@@ -84,14 +83,15 @@ impl Stage {
     pub(super) fn perform(
         &self,
         path: &Path,
-        around: (&SignsOfLife, &Proposals),
+        around: Around<'_>,
+        witness: &mut Witness,
         tenant: &TenantId,
         performance: &Performance,
     ) -> Result<Performed, Trouble> {
         let mut part = Part::Whole;
         let mut undone = String::new();
         for _ in 0..2 {
-            match self.in_transaction(path, around, tenant, performance, part)? {
+            match self.in_transaction(path, around, witness, tenant, performance, part)? {
                 Try::Done(performed) => return Ok(*performed),
                 Try::Undone(error) => undone = error,
             }
@@ -107,7 +107,8 @@ impl Stage {
     fn in_transaction(
         &self,
         path: &Path,
-        (alive, proposals): (&SignsOfLife, &Proposals),
+        around: Around<'_>,
+        witness: &mut Witness,
         tenant: &TenantId,
         performance: &Performance,
         part: Part<'_>,
@@ -115,7 +116,10 @@ impl Stage {
         let broken = |error: rusqlite::Error| sorted(path, &error);
         self.execute("BEGIN IMMEDIATE").map_err(broken)?;
         let open = Open(self);
-        let mut rows = Rows::new(&self.connection, alive, proposals).map_err(broken)?;
+        witness
+            .check(&self.connection)
+            .map_err(|fall| Trouble::of_fall(path, fall))?;
+        let mut rows = Rows::new(&self.connection, around);
         let staged = book::stage(&mut rows, tenant, performance);
         let settlement = match staged.map_err(|error| sort(path, error))? {
             Staged::Told(performed) => return Ok(Try::Done(performed)),
@@ -135,6 +139,7 @@ impl Stage {
         rows.write_logs().map_err(broken)?;
         match self.execute("COMMIT") {
             Ok(()) => {
+                witness.remember(rows.into_newest());
                 let outcome = settlement.outcome;
                 Ok(Try::Done(Box::new(Performed { outcome, answer })))
             }

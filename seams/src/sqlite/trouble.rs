@@ -7,6 +7,7 @@ use rusqlite::ErrorCode;
 
 use super::describe;
 use super::records::RowError;
+use super::witness::Fall;
 use crate::book::BookError;
 
 /// What `SQLite` says of a failing disk or a damaged file. Of a statement of others only the words
@@ -23,7 +24,7 @@ pub(super) struct Trouble {
     /// What the caller hears.
     pub(super) told: StoreError,
     /// What is wrong with the disk or the file, if anything is. Nothing is written after that: what
-    /// is there is not known.
+    /// is there is not known, or not what it was.
     pub(super) damage: Option<String>,
 }
 
@@ -35,6 +36,20 @@ impl Trouble {
             told: StoreError::Unusable {
                 store: describe(path),
                 problem: said,
+            },
+        }
+    }
+
+    /// The store is not what it was, or could not be asked.
+    pub(super) fn of_fall(path: &Path, fall: Fall) -> Self {
+        match fall {
+            Fall::Sql(error) => sorted(path, &error),
+            Fall::RolledBack(problem) => Self {
+                damage: Some(problem.clone()),
+                told: StoreError::Unusable {
+                    store: describe(path),
+                    problem,
+                },
             },
         }
     }

@@ -3,6 +3,8 @@
 //! Owns the transaction around every change. A caller that gives up loses only its answer: the work
 //! was handed over and is done or refused as a whole.
 
+mod calls;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,13 +16,16 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::alive::SignsOfLife;
+use super::clock::StoreClock;
 use super::describe;
 use super::proposals::Proposals;
 use super::records::RowError;
-use super::rows::Rows;
+use super::rows::{Around, Rows};
 use super::stage::Stage;
-use super::trouble::{Trouble, sort, sorted};
+use super::trouble::{Trouble, sorted};
+use super::witness::{Acked, Fall, Look, Witness};
 use crate::book::BookError;
+use calls::{Call, Job, Pending};
 
 /// The most calls in one commit: bounds how long the first of them waits for the last.
 const BATCH_MAX: usize = 512;
@@ -66,73 +71,14 @@ struct Performing {
     reply: oneshot::Sender<Result<Performed, StoreError>>,
 }
 
-/// One call on its way to the thread.
-trait Job: Send {
-    /// Does the work inside the transaction; it is answered once that is committed.
-    fn run(self: Box<Self>, rows: &mut Rows<'_>, path: &Path) -> Box<dyn Pending>;
-    /// Answers without having done anything.
-    fn refuse(self: Box<Self>, error: StoreError);
-}
-
-/// One call whose work is done but not yet durable.
-trait Pending {
-    /// Why the work failed and must be undone, if it did.
-    fn trouble(&self) -> Option<&Trouble>;
-    /// Answers, as the commit went.
-    fn answer(self: Box<Self>, committed: Result<(), StoreError>);
-}
-
-struct Call<W, T> {
-    work: W,
-    reply: oneshot::Sender<Result<T, StoreError>>,
-}
-
-impl<W, T: Send + 'static> Job for Call<W, T>
-where
-    W: FnOnce(&mut Rows<'_>) -> Result<T, BookError<RowError>> + Send,
-{
-    fn run(self: Box<Self>, rows: &mut Rows<'_>, path: &Path) -> Box<dyn Pending> {
-        let Self { work, reply } = *self;
-        let outcome = work(rows).map_err(|error| sort(path, error));
-        Box::new(Done { outcome, reply })
-    }
-
-    fn refuse(self: Box<Self>, error: StoreError) {
-        // Whoever asked may have left.
-        drop(self.reply.send(Err(error)));
-    }
-}
-
-struct Done<T> {
-    outcome: Result<T, Trouble>,
-    reply: oneshot::Sender<Result<T, StoreError>>,
-}
-
-impl<T> Pending for Done<T> {
-    fn trouble(&self) -> Option<&Trouble> {
-        self.outcome.as_ref().err()
-    }
-
-    fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
-        let Self { outcome, reply } = *self;
-        let outcome = outcome.map_err(|trouble| trouble.told);
-        // Whoever asked may have left; the work is done all the same.
-        drop(reply.send(outcome.and_then(|value| committed.map(|()| value))));
-    }
-}
-
 impl Writer {
     /// Starts the thread.
-    pub(super) fn start(
-        path: PathBuf,
-        connection: Connection,
-        alive: Arc<SignsOfLife>,
-    ) -> Result<Self, StoreError> {
+    pub(super) fn start(desk: Desk) -> Result<Self, StoreError> {
         let (queue, jobs) = channel();
-        let file = path.clone();
+        let path = desk.path.clone();
         let thread = thread::Builder::new()
             .name("operators-sqlite".to_owned())
-            .spawn(move || Desk::new(&file, connection, alive).serve(&jobs))
+            .spawn(move || desk.serve(&jobs))
             .map_err(|error| StoreError::Unavailable {
                 store: describe(&path),
                 problem: format!("no thread to be had: {error}"),
@@ -185,38 +131,43 @@ impl Writer {
 }
 
 /// The writing thread's side.
-struct Desk {
+pub(super) struct Desk {
     path: PathBuf,
     connection: Connection,
     /// Opened when the first statement of others comes.
     stage: Option<Stage>,
+    clock: Arc<StoreClock>,
     alive: Arc<SignsOfLife>,
     proposals: Proposals,
-    identity: Option<FileIdentity>,
+    witness: Witness,
     /// Set after an error that leaves it open what is on the disk; nothing is written after that.
     broken: Option<String>,
 }
 
 /// What became of the jobs of a batch.
 enum Batch {
-    /// Whatever was written is whole.
-    Clean,
+    /// Whatever was written is whole; the newest receipt of it.
+    Clean(Option<Acked>),
     /// A job failed after it wrote, or its failure ended the transaction.
     Spoilt,
 }
 
-/// Which file is behind a path.
-type FileIdentity = (u64, u64);
-
 impl Desk {
-    fn new(path: &Path, connection: Connection, alive: Arc<SignsOfLife>) -> Self {
+    pub(super) fn new(
+        path: &Path,
+        connection: Connection,
+        clock: Arc<StoreClock>,
+        alive: Arc<SignsOfLife>,
+        witness: Witness,
+    ) -> Self {
         Self {
             path: path.to_owned(),
             connection,
             stage: None,
+            clock,
             alive,
             proposals: Proposals::default(),
-            identity: identity_of(path),
+            witness,
             broken: None,
         }
     }
@@ -252,10 +203,16 @@ impl Desk {
                 Some(stage) => stage,
                 None => Stage::open(&self.path)?,
             };
-            let around = (&*self.alive, &self.proposals);
-            let performed = stage.perform(&self.path, around, &tenant, &performance);
+            let around = Around {
+                clock: &self.clock,
+                alive: &self.alive,
+                proposals: &self.proposals,
+            };
+            let witness = &mut self.witness;
+            let performed = stage.perform(&self.path, around, witness, &tenant, &performance);
             self.stage = Some(stage);
-            performed.map_err(|trouble| self.note(trouble))
+            let performed = performed.map_err(|trouble| self.note(trouble))?;
+            self.check_where().map(|()| performed)
         });
         // Whoever asked may have left; the work is done all the same.
         drop(reply.send(performed));
@@ -269,11 +226,7 @@ impl Desk {
         if batch.is_empty() {
             return;
         }
-        let begun = self.check().and_then(|()| {
-            self.execute("BEGIN IMMEDIATE")
-                .map_err(|error| self.sort(&error))
-        });
-        if let Err(error) = begun {
+        if let Err(error) = self.begin() {
             for job in batch {
                 job.refuse(error.clone());
             }
@@ -281,7 +234,7 @@ impl Desk {
         }
         let mut pending = Vec::with_capacity(batch.len());
         let committed = match self.run_jobs(batch, &mut pending) {
-            Ok(Batch::Clean) => self.execute("COMMIT").map_err(|error| self.sort(&error)),
+            Ok(Batch::Clean(newest)) => self.end(newest),
             Ok(Batch::Spoilt) => Err(self.spoilt()),
             Err(error) => Err(self.sort(&error)),
         };
@@ -305,14 +258,7 @@ impl Desk {
         pending: &mut Vec<Box<dyn Pending>>,
     ) -> rusqlite::Result<Batch> {
         let mut batch = batch.into_iter();
-        let mut rows = match Rows::new(&self.connection, &self.alive, &self.proposals) {
-            Ok(rows) => rows,
-            Err(error) => {
-                let told = sorted(&self.path, &error).told;
-                batch.for_each(|job| job.refuse(told.clone()));
-                return Err(error);
-            }
-        };
+        let mut rows = Rows::new(&self.connection, self.around());
         while let Some(job) = batch.next() {
             let before = self.connection.total_changes();
             let done = job.run(&mut rows, &self.path);
@@ -330,7 +276,15 @@ impl Desk {
             }
         }
         rows.write_logs()?;
-        Ok(Batch::Clean)
+        Ok(Batch::Clean(rows.into_newest()))
+    }
+
+    fn around(&self) -> Around<'_> {
+        Around {
+            clock: &self.clock,
+            alive: &self.alive,
+            proposals: &self.proposals,
+        }
     }
 
     /// What those hear whose batch is undone for a neighbour's sake.
@@ -341,22 +295,53 @@ impl Desk {
         }
     }
 
-    /// Refuses to write into a file that is no longer the one at its path: what is written there
-    /// would be lost with it.
+    /// Begins a transaction in which what was acknowledged is there.
+    fn begin(&mut self) -> Result<(), StoreError> {
+        self.check()?;
+        self.execute("BEGIN IMMEDIATE")
+            .map_err(|error| self.sort(&error))?;
+        self.witness.check(&self.connection).map_err(|fall| {
+            drop(self.execute("ROLLBACK"));
+            self.fell(fall)
+        })
+    }
+
+    /// Commits, and answers for it only if that was in the file at the path.
+    fn end(&mut self, newest: Option<Acked>) -> Result<(), StoreError> {
+        self.execute("COMMIT").map_err(|error| self.sort(&error))?;
+        self.witness.remember(newest);
+        self.check_where()
+    }
+
+    /// Refuses to write into a store that is not the one it was: what is written there would be lost
+    /// with it, or was forgotten there.
     fn check(&mut self) -> Result<(), StoreError> {
-        if self.broken.is_none() && identity_of(&self.path) != self.identity {
-            self.broken = Some(
-                "the file was removed or replaced while it was open; nothing more is written"
-                    .to_owned(),
-            );
-        }
-        match &self.broken {
-            None => Ok(()),
-            Some(problem) => Err(StoreError::Unusable {
+        if let Some(problem) = &self.broken {
+            return Err(StoreError::Unusable {
                 store: describe(&self.path),
                 problem: problem.clone(),
-            }),
+            });
         }
+        match self.witness.look() {
+            Ok(Look::Same) => Ok(()),
+            Ok(Look::Changed) => {
+                // What is in memory would hide what is in the file.
+                self.stage = None;
+                self.execute("PRAGMA shrink_memory")
+                    .map_err(|error| self.sort(&error))
+            }
+            Err(fall) => Err(self.fell(fall)),
+        }
+    }
+
+    fn check_where(&mut self) -> Result<(), StoreError> {
+        let here = self.witness.look_where();
+        here.map_err(|fall| self.fell(fall))
+    }
+
+    fn fell(&mut self, fall: Fall) -> StoreError {
+        let trouble = Trouble::of_fall(&self.path, fall);
+        self.note(trouble)
     }
 
     fn execute(&self, statement: &str) -> rusqlite::Result<()> {
@@ -375,12 +360,6 @@ impl Desk {
         self.broken = self.broken.take().or(trouble.damage);
         trouble.told
     }
-}
-
-fn identity_of(path: &Path) -> Option<FileIdentity> {
-    use std::os::unix::fs::MetadataExt;
-    let found = std::fs::metadata(path).ok()?;
-    Some((found.dev(), found.ino()))
 }
 
 #[cfg(test)]

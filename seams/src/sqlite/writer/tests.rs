@@ -6,6 +6,7 @@ use operators_kernel::{Directive, DirectiveAnswer, Order, SessionId, Timestamp};
 use rusqlite::ffi;
 use tempfile::TempDir;
 
+use super::super::clock::ThisMachine;
 use super::super::open;
 use super::super::records::meaning;
 use super::*;
@@ -17,9 +18,11 @@ type Reply<T> = oneshot::Receiver<Result<T, StoreError>>;
 fn desk() -> (TempDir, Desk) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store.db");
-    let connection = open::open(&path).expect("opens");
+    let mut connection = open::open(&path).expect("opens");
+    let clock = StoreClock::open(&mut connection, Arc::new(ThisMachine::new())).expect("opens");
     let alive = SignsOfLife::open(&path).expect("opens");
-    let desk = Desk::new(&path, connection, Arc::new(alive));
+    let witness = Witness::new(&path, &connection).expect("looks");
+    let desk = Desk::new(&path, connection, Arc::new(clock), Arc::new(alive), witness);
     (folder, desk)
 }
 
@@ -154,4 +157,19 @@ fn after_an_error_of_the_disk_inside_a_call_nothing_more_is_written() {
         );
         assert_eq!(receipts_and_head(&desk), (0, 0));
     }
+}
+
+/// By rule 8.6: a file that was moved away while its commit ran took the commit with it, and the answer
+/// would have let a call go out that no other process hears of.
+#[test]
+fn what_is_committed_in_a_file_that_was_moved_away_is_not_answered_for() {
+    let (folder, mut desk) = desk();
+    let (from, to) = (desk.path.clone(), folder.path().join("away.db"));
+    let (moves, told) = job(move |_| {
+        std::fs::rename(from, to).expect("moves");
+        Ok(())
+    });
+    desk.commit(vec![moves]);
+    let error = answer(told).expect_err("refused");
+    assert!(error.to_string().contains("store rolled back"), "{error}");
 }
