@@ -106,21 +106,19 @@ impl MemoryStore {
         &self,
         work: impl FnOnce(&mut Page) -> Result<T, BookError<Want>>,
     ) -> Result<T, StoreError> {
-        self.with_receipts_of(&[], work).await
+        self.with_records(|records| work(&mut records.page)).await
     }
 
-    /// As `with`, the receipts of claims that were asked before at hand.
-    async fn with_receipts_of<T>(
+    /// As `with`, for what may need receipts, too.
+    async fn with_records<T>(
         &self,
-        claims: &[Claim],
-        work: impl FnOnce(&mut Page) -> Result<T, BookError<Want>>,
+        work: impl FnOnce(&mut Records) -> Result<T, BookError<Want>>,
     ) -> Result<T, StoreError> {
         let mut records = self.lock().await;
         let records = &mut *records;
-        records.load_receipts_of(claims);
         let micros = i64::try_from(self.clock.monotonic().as_micros()).unwrap_or(i64::MAX);
         records.page.now = StoreTime(micros);
-        let done = work(&mut records.page);
+        let done = work(records);
         records.keep_changes();
         records.page.unload_receipts();
         done.map_err(|error| match error {
@@ -160,12 +158,21 @@ impl MemoryStore {
 }
 
 impl Records {
-    fn load_receipts_of(&mut self, claims: &[Claim]) {
-        for claim in claims.iter().filter(|claim| claim.asked_before) {
-            let receipt_id = &claim.proposal.receipt_id;
-            let found = self.receipts_by_id.key(receipt_id.as_str());
-            let receipt = found.map(|entry| entry.0.slip.receipt());
-            self.page.load_receipt(receipt_id.clone(), receipt);
+    /// Lets `work` decide on the page, the receipts at hand that it asks for before it changes
+    /// anything.
+    fn decide<T>(
+        &mut self,
+        work: impl Fn(&mut Page) -> Result<T, BookError<Want>>,
+    ) -> Result<T, BookError<Want>> {
+        loop {
+            match work(&mut self.page) {
+                Err(BookError::Records(Want::Receipt(receipt_id))) => {
+                    let found = self.receipts_by_id.key(receipt_id.as_str());
+                    let receipt = found.map(|entry| entry.0.slip.receipt());
+                    self.page.load_receipt(receipt_id, receipt);
+                }
+                decided => return decided,
+            }
         }
     }
 
@@ -218,10 +225,10 @@ impl DurableExec for MemoryStore {
         tenant: &TenantId,
         claims: Vec<Claim>,
     ) -> Result<Vec<ClaimAnswer>, StoreError> {
-        self.with_receipts_of(&claims, |page| {
+        self.with_records(|records| {
+            let claims = claims.iter();
             claims
-                .iter()
-                .map(|claim| book::claim(page, tenant, claim))
+                .map(|claim| records.decide(|page| book::claim(page, tenant, claim)))
                 .collect()
         })
         .await
@@ -233,11 +240,12 @@ impl DurableExec for MemoryStore {
         settlements: Vec<Settlement>,
     ) -> Result<Vec<SettleAnswer>, StoreError> {
         let (answers, has_waiters) = self
-            .with(|page| {
+            .with_records(|records| {
                 let settlements = settlements.iter();
-                let answers = settlements.map(|settlement| book::settle(page, tenant, settlement));
-                let answers: Result<_, _> = answers.collect();
-                Ok((answers?, page.has_waiters()))
+                let answers = settlements
+                    .map(|one| records.decide(|page| book::settle(page, tenant, one)))
+                    .collect::<Result<_, _>>()?;
+                Ok((answers, records.page.has_waiters()))
             })
             .await?;
         // The bell is one for all threads: it is left alone while nobody listens.
