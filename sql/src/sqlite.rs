@@ -9,10 +9,12 @@ use crate::{Failure, ROWS_MAX, too_many};
 
 /// Runs one statement in whatever transaction the connection is in.
 pub fn execute(connection: &Connection, statement: &Statement) -> Result<Rows, Failure> {
-    let mut prepared = connection.prepare(&statement.text).map_err(failed)?;
+    let mut prepared = connection
+        .prepare(&statement.text)
+        .map_err(|error| failed(&error))?;
     let values = rusqlite::params_from_iter(statement.values.iter().map(Bound));
     if !statement.returns {
-        let affected = prepared.execute(values).map_err(failed)?;
+        let affected = prepared.execute(values).map_err(|error| failed(&error))?;
         return Ok(Rows {
             affected: u64::try_from(affected).unwrap_or(u64::MAX),
             rows: Vec::new(),
@@ -23,13 +25,13 @@ pub fn execute(connection: &Connection, statement: &Statement) -> Result<Rows, F
         .into_iter()
         .map(str::to_owned)
         .collect();
-    let mut rows = prepared.query(values).map_err(failed)?;
+    let mut rows = prepared.query(values).map_err(|error| failed(&error))?;
     let mut kept = Vec::new();
-    while let Some(row) = rows.next().map_err(failed)? {
+    while let Some(row) = rows.next().map_err(|error| failed(&error))? {
         if kept.len() == ROWS_MAX {
             return Err(too_many());
         }
-        kept.push(shown(row, &names).map_err(failed)?);
+        kept.push(shown(row, &names).map_err(|error| failed(&error))?);
     }
     Ok(Rows {
         affected: u64::try_from(kept.len()).unwrap_or(u64::MAX),
@@ -38,7 +40,7 @@ pub fn execute(connection: &Connection, statement: &Statement) -> Result<Rows, F
 }
 
 /// What an error means, by its code: a trigger may say any words.
-fn failed(error: rusqlite::Error) -> Failure {
+fn failed(error: &rusqlite::Error) -> Failure {
     let said = error.to_string();
     match error.sqlite_error_code() {
         Some(ErrorCode::SystemIoFailure | ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
@@ -96,7 +98,7 @@ mod tests {
             ffi::SQLITE_CORRUPT,
         ] {
             let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
-            assert!(matches!(failed(error), Failure::Broken(_)), "{code}");
+            assert!(matches!(failed(&error), Failure::Broken(_)), "{code}");
         }
         for code in [
             ffi::SQLITE_CONSTRAINT_TRIGGER,
@@ -105,7 +107,7 @@ mod tests {
         ] {
             let words = Some("disk I/O error".to_owned());
             let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), words);
-            assert!(matches!(failed(error), Failure::Refused(_)), "{code}");
+            assert!(matches!(failed(&error), Failure::Refused(_)), "{code}");
         }
     }
 }
