@@ -92,8 +92,6 @@ pub(crate) struct Channel {
     /// `command` or `webhook`.
     name: &'static str,
     tool: Tool,
-    /// What its messages must not repeat.
-    hidden: Option<String>,
 }
 
 /// The ways of this project to tell somebody; nothing is started or contacted.
@@ -126,7 +124,6 @@ pub(crate) fn channels(project: &Project) -> Result<Vec<Channel>> {
         channels.push(Channel {
             name: "command",
             tool,
-            hidden: None,
         });
     }
     if let Some(webhook) = &config.webhook {
@@ -147,14 +144,17 @@ pub(crate) fn channels(project: &Project) -> Result<Vec<Channel>> {
         channels.push(Channel {
             name: "webhook",
             tool,
-            hidden: (path != "/").then_some(path),
         });
     }
     Ok(channels)
 }
 
 fn build(project: &Project, connector: Value) -> Result<Result<Tool, RegistryError>> {
-    let connector: ConnectorConfig = serde_json::from_value(connector)?;
+    let mut connector: ConnectorConfig = serde_json::from_value(connector)?;
+    for tool in connector.tools.values_mut() {
+        // Whoever knows the path of a webhook may post there.
+        tool.secret_path = true;
+    }
     let (name, tool) = (ConnectorName::parse("notify")?, ToolName::parse(TOOL)?);
     let configs = BTreeMap::from([(name.clone(), connector)]);
     let secrets = Arc::new(compose::secrets(project)?);

@@ -144,6 +144,10 @@ pub struct ToolConfig {
     /// `http`: the template of path and query.
     #[serde(default)]
     pub path: Option<String>,
+    /// `http`: whether the path is a credential itself, as a webhook's is. It is blanked out of
+    /// messages, and they do not name it. For programs: a file that holds it holds a credential.
+    #[serde(skip)]
+    pub secret_path: bool,
     /// `http`: query parameters by name; a text may be a template. One that is an argument and
     /// nothing else is left out with it, and repeated for a list.
     #[serde(default)]

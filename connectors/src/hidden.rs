@@ -8,6 +8,7 @@ mod snippet;
 use std::fmt;
 
 use serde_json::Value;
+use url::Url;
 
 use operators_kernel::{Call, spellings};
 
@@ -66,6 +67,20 @@ impl Hidden {
     /// Hides a text, and the token in `Bearer TOKEN`.
     pub(crate) fn add(&mut self, text: &str) {
         for text in [Some(text), text.rsplit(' ').next()].into_iter().flatten() {
+            add_spellings(text, &mut self.texts);
+        }
+    }
+
+    /// Hides the path and the query of an address, and every piece of them that is long enough to be
+    /// what makes them secret.
+    pub(crate) fn add_path(&mut self, url: &Url) {
+        let whole = match url.query() {
+            None => url.path().to_owned(),
+            Some(query) => format!("{}?{query}", url.path()),
+        };
+        let pieces = whole.split(['/', '?', '&', '=']);
+        let pieces = pieces.filter(|piece| piece.chars().nth(PIECE_CHARS_MIN - 1).is_some());
+        for text in [whole.as_str(), url.path()].into_iter().chain(pieces) {
             add_spellings(text, &mut self.texts);
         }
     }

@@ -31,6 +31,7 @@ use crate::durable::{
 };
 use crate::error::ExecError;
 use crate::kernel::{Kernel, UNUSABLE_MAX};
+use crate::ledger::Glimpse;
 use crate::life::KeyRecord;
 use crate::proposed::{Case, Proposed, digest_of};
 use crate::receipt::AttemptMark;
@@ -222,6 +223,7 @@ impl Weighed {
             return;
         };
         let call = proposed.call(tool, doubt.generation, doubt.attempt);
+        let was_quiet = Self::is_quiet(kernel, case, doubt).await;
         let (verdict, result_digest) = match proposed.ask(tool, call).await {
             ProbeOutcome::Applied(effect) => match digest_of(&effect.result) {
                 Ok(digest) => (Verdict::Applied(effect), Some(digest)),
@@ -230,6 +232,11 @@ impl Weighed {
                     return;
                 }
             },
+            // It may have landed behind the probe's back, however late the probe answered.
+            ProbeOutcome::NotApplied if !was_quiet => {
+                tracing::info!(%key, "the probe found nothing, but it may still land");
+                return;
+            }
             ProbeOutcome::NotApplied => (Verdict::NotApplied, None),
             ProbeOutcome::Unknown(error) => {
                 tracing::info!(%key, %error, "the probe could not tell");
@@ -253,6 +260,27 @@ impl Weighed {
         let resolved = kernel.seams.durable.resolve(tenant, resolution);
         if let Err(error) = kernel.in_time(resolved).await {
             tracing::warn!(%key, %error, "what the probe found is not recorded");
+        }
+    }
+
+    /// Whether a doubt's request can no longer land, by the store's clock; asked before the connector
+    /// is, for that is when it looks.
+    async fn is_quiet(kernel: &Kernel, case: &Case, doubt: &KeyRecord) -> bool {
+        let proposal = &case.proposal;
+        let (tenant, key) = (&proposal.tenant_id, &proposal.idempotency_key);
+        let seen = kernel
+            .seams
+            .durable
+            .glimpse(tenant, key, &proposal.entity_key);
+        let is_that = |record: &KeyRecord| {
+            (record.generation, record.attempt) == (doubt.generation, doubt.attempt)
+        };
+        match kernel.in_time(seen).await {
+            Ok(Glimpse { key, now, .. }) => {
+                key.is_some_and(|record| is_that(&record) && now >= record.open_until)
+            }
+            // Then it is not known, and the claim that follows meets the same store.
+            Err(_) => false,
         }
     }
 

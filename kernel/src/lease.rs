@@ -162,12 +162,19 @@ impl Lease {
         in_time(&*self.durable, self.span, beat).await
     }
 
-    /// Opens another session in place of a dead one; the one there now if somebody did already.
+    /// Opens another session in place of a dead one; the one there now if somebody did already. Once
+    /// it is closed there is none: nobody would ever end another, and whoever asked with the dead one
+    /// would ask with it for ever.
     pub(crate) async fn replace(&self, dead: SessionId) -> Result<SessionId, StoreError> {
         let _one_at_a_time = self.renewal.lock().await;
         let current = self.session();
-        // Once it is closed nobody would ever end another.
-        if current != dead || self.is_closed.load(Ordering::Acquire) {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(StoreError::SessionDead {
+                store: self.durable.describe(),
+                session: dead,
+            });
+        }
+        if current != dead {
             return Ok(current);
         }
         let asked = self.clock.monotonic();

@@ -24,6 +24,7 @@ mod claim;
 mod close;
 mod controls;
 mod limits;
+mod moved_on;
 mod perform;
 mod retention;
 mod settle;
@@ -54,6 +55,7 @@ pub use controls::{
     is_let_through_unless_paused, let_through, wanted,
 };
 pub use limits::{LIMIT_MAX, give_slot_back, slots_given_back};
+pub use moved_on::{receipts_to_ask, told_in, took_effect_elsewhere, with_what_took_effect};
 pub use perform::{PerformStep, perform, told};
 pub use settle::{SettleStep, settle};
 

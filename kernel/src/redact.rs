@@ -1,6 +1,7 @@
 //! Secret arguments: the keyed hash that stands for them everywhere but in the connector's hands.
 
 mod names;
+mod repetitions;
 mod spellings;
 
 use std::fmt;
@@ -107,43 +108,8 @@ impl Redaction {
             shown: None,
             hidden,
         };
-        redaction.shown = Some(redaction.without_repetitions(shown, args).into());
+        redaction.shown = Some(redaction.without_repetitions(shown, args, key).into());
         redaction
-    }
-
-    /// Takes the secrets out of the other arguments too: a token that is repeated in a note is no
-    /// less secret there.
-    fn without_repetitions(
-        &self,
-        mut shown: Map<String, Value>,
-        args: &Map<String, Value>,
-    ) -> Map<String, Value> {
-        for (name, value) in &mut shown {
-            if let Some(said) = args.get(name) {
-                self.scrub_what_is_plain(value, said);
-            }
-        }
-        shown
-    }
-
-    /// Scrubs what is shown as it was said, and leaves hashes as they are.
-    fn scrub_what_is_plain(&self, shown: &mut Value, said: &Value) {
-        match (shown, said) {
-            (Value::Object(shown), Value::Object(said)) => {
-                for (name, value) in shown {
-                    if let Some(said) = said.get(name) {
-                        self.scrub_what_is_plain(value, said);
-                    }
-                }
-            }
-            (Value::Array(shown), Value::Array(said)) => {
-                for (value, said) in shown.iter_mut().zip(said) {
-                    self.scrub_what_is_plain(value, said);
-                }
-            }
-            (shown, said) if shown == said => *shown = self.scrub(shown.take()),
-            _ => {}
-        }
     }
 
     /// The arguments as they may be shown, if that is not as they are.
@@ -222,7 +188,7 @@ fn redact_object(
         let here = path_of(path, name, marked);
         let value = if marked.contains(&here) || is_secret_name(name) {
             let hashed = hash(value);
-            remember(value, &hashed, hidden);
+            remember(value, hash, hidden);
             Value::String(hashed)
         } else {
             redact_value(value, &here, marked, hash, hidden)
@@ -278,11 +244,12 @@ fn redact_value(
     }
 }
 
-/// Every scalar inside a secret is a secret.
-fn remember(value: &Value, hash: &str, hidden: &mut Vec<(String, String)>) {
+/// Every scalar inside a secret is a secret, with a hash of its own: where one is repeated, it is not
+/// taken for another.
+fn remember(value: &Value, hash: &dyn Fn(&Value) -> String, hidden: &mut Vec<(String, String)>) {
     match value {
-        Value::String(text) if !text.is_empty() => hidden.push((text.clone(), hash.to_owned())),
-        Value::Number(number) => hidden.push((number.to_string(), hash.to_owned())),
+        Value::String(text) if !text.is_empty() => hidden.push((text.clone(), hash(value))),
+        Value::Number(number) => hidden.push((number.to_string(), hash(value))),
         Value::Array(items) => items.iter().for_each(|item| remember(item, hash, hidden)),
         Value::Object(object) => object
             .values()
@@ -293,15 +260,17 @@ fn remember(value: &Value, hash: &str, hidden: &mut Vec<(String, String)>) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn redaction(args: &Value, marked: &[&str]) -> Redaction {
+    pub(super) fn redaction(args: &Value, marked: &[&str]) -> Redaction {
         let marked: Vec<String> = marked.iter().map(|m| (*m).to_owned()).collect();
         let args = args.as_object().expect("object");
         Redaction::with(args, &marked, &RedactionKey::new([7; 32]))
     }
 
-    fn shown(redaction: &Redaction) -> Value {
+    pub(super) fn shown(redaction: &Redaction) -> Value {
         let shown = redaction.shown().expect("something is hidden");
         Value::Object((**shown).clone())
     }
@@ -309,7 +278,7 @@ mod tests {
     #[tokio::test]
     async fn the_key_is_asked_for_only_if_there_is_something_to_hide() {
         let asked = async || Err::<RedactionKey, _>("asked");
-        let plain = serde_json::json!({"order": "SO-1", "deep": [{"max_tokens": 3}]});
+        let plain = json!({"order": "SO-1", "deep": [{"max_tokens": 3}]});
         let plain = plain.as_object().expect("object");
         let found = Redaction::of(plain, &[], asked()).await;
         assert!(found.expect("not asked").shown().is_none());
@@ -318,7 +287,7 @@ mod tests {
             Redaction::of(plain, &marked, asked()).await.err(),
             Some("asked")
         );
-        let secret = serde_json::json!({"deep": [{"token": "t"}]});
+        let secret = json!({"deep": [{"token": "t"}]});
         let secret = secret.as_object().expect("object");
         assert_eq!(
             Redaction::of(secret, &[], asked()).await.err(),
@@ -353,10 +322,7 @@ mod tests {
         ] {
             assert!(!is_secret_name(name), "{name}");
         }
-        let hidden = redaction(
-            &serde_json::json!({"a": [{"b": {"password": "hunter22"}}]}),
-            &[],
-        );
+        let hidden = redaction(&json!({"a": [{"b": {"password": "hunter22"}}]}), &[]);
         let text = shown(&hidden).to_string();
         assert!(
             !text.contains("hunter22") && text.contains("hmac-sha256:"),
@@ -366,11 +332,8 @@ mod tests {
 
     #[test]
     fn a_secret_is_taken_out_of_answers_and_errors() {
-        let secrets = redaction(
-            &serde_json::json!({"card": {"number": "4111-1111"}}),
-            &["card.number"],
-        );
-        let answer = serde_json::json!({"echo": ["card 4111-1111 ok"], "4111-1111": 1});
+        let secrets = redaction(&json!({"card": {"number": "4111-1111"}}), &["card.number"]);
+        let answer = json!({"echo": ["card 4111-1111 ok"], "4111-1111": 1});
         assert!(!secrets.scrub(answer).to_string().contains("4111-1111"));
         assert!(
             !secrets
@@ -381,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_found_however_it_is_spelled() {
-        let secrets = redaction(&serde_json::json!({"password": "a\"b\\c1\n/x"}), &[]);
+        let secrets = redaction(&json!({"password": "a\"b\\c1\n/x"}), &[]);
         let said = secrets.shown().and_then(|shown| shown.get("password"));
         let hash = said.and_then(Value::as_str).expect("a hash");
         for (echo, scrubbed) in [
@@ -393,7 +356,7 @@ mod tests {
             let expected = scrubbed.replace("HASH", hash);
             assert_eq!(secrets.scrub_text(echo.to_owned()), expected);
         }
-        let named = serde_json::json!({"a%22b%5Cc1%0A%2Fx": ["YTphImJcYzEKL3g="]});
+        let named = json!({"a%22b%5Cc1%0A%2Fx": ["YTphImJcYzEKL3g="]});
         let text = secrets.scrub(named).to_string();
         assert!(
             !text.contains("%22b") && !text.contains("ImJcYzEKL3"),
@@ -403,47 +366,25 @@ mod tests {
 
     #[test]
     fn a_short_secret_has_no_spellings() {
-        let secrets = redaction(&serde_json::json!({"pin": "a\"1"}), &[]);
+        let secrets = redaction(&json!({"pin": "a\"1"}), &[]);
         let said = r#"{"x":"a\"1"}"#;
         assert_eq!(secrets.scrub_text(said.to_owned()), said);
         assert_ne!(secrets.scrub_text("a\"1".to_owned()), "a\"1");
     }
 
     #[test]
-    fn a_secret_is_taken_out_of_the_arguments_that_repeat_it() {
-        let secrets = redaction(
-            &serde_json::json!({
-                "password": "hmac-sha256",
-                "note": "log in with hmac-sha256",
-                "deep": [{"again": "hmac-sha256", "count": 3}],
-            }),
-            &[],
-        );
-        let shown = shown(&secrets);
-        let hash = shown.get("password").and_then(Value::as_str);
-        let hash = hash.expect("a hash").to_owned();
-        assert!(hash.starts_with("hmac-sha256:"), "a hash stays as it is");
-        let expected = serde_json::json!({
-            "password": hash,
-            "note": format!("log in with {hash}"),
-            "deep": [{"again": hash, "count": 3}],
-        });
-        assert_eq!(shown, expected);
-    }
-
-    #[test]
     fn the_same_secret_has_the_same_hash_and_another_has_another() {
-        let one = redaction(&serde_json::json!({"token": "aaaa"}), &[]);
-        let same = redaction(&serde_json::json!({"token": "aaaa"}), &[]);
-        let other = redaction(&serde_json::json!({"token": "aaab"}), &[]);
+        let one = redaction(&json!({"token": "aaaa"}), &[]);
+        let same = redaction(&json!({"token": "aaaa"}), &[]);
+        let other = redaction(&json!({"token": "aaab"}), &[]);
         assert_eq!(one.shown(), same.shown());
         assert_ne!(one.shown(), other.shown());
     }
 
     #[test]
     fn a_short_secret_does_not_garble_an_answer() {
-        let secrets = redaction(&serde_json::json!({"pin": "1"}), &[]);
-        let answer = serde_json::json!({"order": "SO-11", "seen": "1"});
+        let secrets = redaction(&json!({"pin": "1"}), &[]);
+        let answer = json!({"order": "SO-11", "seen": "1"});
         let scrubbed = secrets.scrub(answer);
         assert_eq!(scrubbed.get("order"), Some(&Value::from("SO-11")));
         assert_ne!(scrubbed.get("seen"), Some(&Value::from("1")));

@@ -18,7 +18,7 @@ pub const ROWS_MAX: usize = 1_000;
 pub enum Failure {
     /// The database refused it, or what it answered is refused here.
     Refused(String),
-    /// The connection is gone, and the transaction with it.
+    /// The connection, the disk or the file failed: what is said is no answer to the statement.
     Broken(String),
 }
 

@@ -131,6 +131,32 @@ fn what_cannot_be_told_is_said_and_holds_nothing() {
 }
 
 #[test]
+fn a_webhook_that_echoes_its_address_is_quoted_without_it() {
+    // rules 5.5, 9.13: an answer is cut after some 200 characters, wherever that falls.
+    const PATH: &str = "/hook/T0123/SECRETPATHOFAWEBHOOK?key=ANOTHERSECRETTEXT";
+    for (before, echoes) in [
+        (0, PATH),
+        (172, PATH),
+        (190, PATH),
+        (0, "SECRETPATHOFAWEBHOOK"),
+        (188, "ANOTHERSECRETTEXT"),
+    ] {
+        let body = format!("{}no {echoes} here", "x".repeat(before));
+        let vendor = Vendor::always(Answer::Json(404, json!({ "message": body }).to_string()));
+        let project = notifying(&format!(
+            "webhook = '{}{PATH}'\nallow_private_addresses = true\ngrace = '30s'",
+            vendor.url()
+        ));
+        let said = run(&project).ended(0);
+        said.tells("not delivered: webhook: the alert of key `SO-1:hold`");
+        said.tells("answered 404");
+        for half in ["SECRETPA", "OFAWEBHOOK", "ANOTHERS", "RETTEXT"] {
+            assert!(!said.stderr.contains(half), "{before}: {said:#?}");
+        }
+    }
+}
+
+#[test]
 fn a_program_that_hangs_gets_its_grace_and_is_ended_with_its_children() {
     // rule 9.13
     let project = notifying(

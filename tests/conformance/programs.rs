@@ -39,7 +39,7 @@ fn seeds(count: u64) -> std::ops::Range<u64> {
 #[tokio::test]
 async fn random_programs_end_alike_in_memory_and_in_the_model() {
     let mut seen = Seen::default();
-    for seed in seeds(300) {
+    for seed in seeds(400) {
         let bench = MemoryBench::fresh();
         let mut client = Client::start(&bench, Detail::Exact, Dice::new(seed)).await;
         for call in 0..CALLS {
@@ -49,7 +49,7 @@ async fn random_programs_end_alike_in_memory_and_in_the_model() {
         seen.add(&client.seen);
     }
     seen.show("memory");
-    if seeds(300).count() >= 300 {
+    if seeds(400).count() >= 400 {
         seen.is_not_vacuous();
     }
 }

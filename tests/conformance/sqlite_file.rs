@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::stat::{Mode, umask};
+use operators_kernel::life::Phase;
 use operators_kernel::{
     Beat, ClaimAnswer, DurableExec, EffectClass, Ledger, SessionId, StoreError,
 };
@@ -393,16 +394,30 @@ async fn a_disk_that_fails_under_a_statement_of_others_ends_all_writing() {
         file.write_all(&[0xAA; 4_096]).expect("writes");
     });
     says(&heard.await, "malformed");
-    // As an I/O error looks from outside: these words, and the transaction is over.
-    let heard = fails_under_a_statement(|_, by_hand| {
-        by_hand
-            .execute_batch(
-                "CREATE TRIGGER failing BEFORE INSERT ON account \
-                 BEGIN SELECT RAISE (ROLLBACK, 'disk I/O error'); END",
-            )
-            .expect("makes");
-    });
-    says(&heard.await, "disk I/O error");
+}
+
+/// By rule 12.3: a trigger may say whatever it likes, also what a failing disk would; that is the
+/// database's answer to the statement, and nobody else's trouble.
+#[tokio::test]
+async fn a_trigger_that_speaks_of_the_disk_refuses_its_statement_alone() {
+    let bench = SqliteBench::fresh();
+    let desk = Desk::open(&bench).await;
+    let by_hand = Connection::open(bench.path()).expect("opens");
+    by_hand
+        .execute_batch(
+            "CREATE TABLE account (name TEXT);
+             CREATE TRIGGER failing BEFORE INSERT ON account
+               BEGIN SELECT RAISE (ROLLBACK, 'disk I/O error'); END",
+        )
+        .expect("makes");
+    let claim = ask_as(EffectClass::Transactional, "account:ada", "k1");
+    let insert = "INSERT INTO account VALUES ($1)";
+    let performance = taken(&desk, &claim, insert, json!(["bob"])).await;
+    let performed = desk.store.perform(&desk.tenant, performance).await;
+    let answer = performed.expect("settled").answer;
+    assert_eq!(answer.phase, Phase::Failed);
+    says(&answer.error.expect("its words"), "disk I/O error");
+    desk.run(&ask("order:1", "k2"), applied()).await;
 }
 
 /// By rule 5.4: not even by hand.

@@ -307,6 +307,32 @@ async fn what_was_only_claimed_when_the_executor_stopped_is_not_sent() {
     assert_eq!(phase(&bare, "k").await, Some(Phase::Failed));
 }
 
+/// Rule 2.6: what comes to the store after its executor has stopped ends there; it does not ask for
+/// ever under a session that is over.
+#[tokio::test]
+async fn what_asks_after_the_executor_stopped_ends() {
+    for action in [hold("e", "k"), action("orders.get", "e", "r", json!({}))] {
+        let Home { mut world, .. } = memory();
+        world.settings.stop_grace = std::time::Duration::ZERO;
+        let store = crate::support::faulty(&mut world);
+        let executor = Arc::new(world.start().await);
+        let asked = || store.count(Op::Claim) + store.count(Op::Pass);
+        // Asked again after a pause, in which the executor stops.
+        store.next(Op::Claim, [Fault::Before]);
+        store.next(Op::Pass, [Fault::Before]);
+        let caller = crate::support::begin(&executor, &world, action).await;
+        until("it asked", || asked() == 1).await;
+        caller.abort();
+        assert!(caller.await.expect_err("left").is_cancelled());
+        let executor = Arc::try_unwrap(executor).expect("the last handle");
+        executor.stop().await.expect("stops");
+        until("it asked again", || asked() > 1).await;
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        assert!(asked() <= 3, "asked {} times", asked());
+        assert!(effects(&world).is_empty(), "not sent");
+    }
+}
+
 /// An executor that stops while a call is out leaves a doubt, never a free key (rule 4.3); the
 /// call's own end is still accepted (rule 4.9).
 #[tokio::test]

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use operators_connectors::Registry;
 use operators_kernel::life::Phase;
 use operators_kernel::{
-    ConnectorError, Effect, OnUnknown, ProbeOutcome, ReceiptKind, ReceiptOutcome, Resolution,
-    ResolveAnswer, Resolver, Verdict,
+    Call, Connector, ConnectorError, ConnectorName, Effect, InvokeOutcome, OnUnknown, ProbeOutcome,
+    ReceiptKind, ReceiptOutcome, Resolution, ResolveAnswer, Resolver, Tool, ToolName, Verdict,
 };
 use operators_tests::fakes::Act;
-use operators_tests::fixtures::{World, action, hold, key, registry_with, tenant};
+use operators_tests::fixtures::{TOOLS, World, action, contract, hold, key, registry_with, tenant};
 use serde_json::json;
 
 use crate::support::{
@@ -106,7 +108,8 @@ async fn a_time_out_is_a_doubt() {
 async fn a_panic_is_a_doubt_wherever_it_comes_from() {
     for place in [Panic::Making, Panic::Polling, Panic::Dropping] {
         let mut world = memory().world;
-        world.registry = Arc::new(panicking_registry(place));
+        let connector: Arc<dyn Connector> = Arc::new(Panicking(place));
+        world.registry = Arc::new(registry_of(&connector));
         let executor = world.start().await;
         let result = executor.run_action(&world.run(), hold("e", "k")).await;
         let result = result.unwrap_or_else(|error| panic!("{place:?}: {error}"));
@@ -165,20 +168,16 @@ impl operators_kernel::Connector for Panicking {
     }
 }
 
-fn panicking_registry(place: Panic) -> operators_connectors::Registry {
-    use operators_tests::fixtures::{TOOLS, contract};
-    operators_connectors::Registry::from_tools(TOOLS.iter().map(|(name, effect)| {
-        let tool = operators_kernel::Tool {
+/// Every tool, behind one connector.
+fn registry_of(connector: &Arc<dyn Connector>) -> Registry {
+    Registry::from_tools(TOOLS.iter().map(|(name, effect)| {
+        let tool = Tool {
             contract: contract(*effect),
             schema: None,
-            connector: Arc::new(Panicking(place)),
+            connector: Arc::clone(connector),
         };
-        let shop = operators_kernel::ConnectorName::parse("shop").expect("a name");
-        (
-            shop,
-            operators_kernel::ToolName::parse(*name).expect("a name"),
-            tool,
-        )
+        let shop = ConnectorName::parse("shop").expect("a name");
+        (shop, ToolName::parse(*name).expect("a name"), tool)
     }))
 }
 
@@ -289,6 +288,45 @@ async fn a_probe_that_finds_nothing_is_believed_after_quiescence() {
     let runs = one(&executor, &world, note("k")).await;
     assert_eq!((words(&runs).as_str(), runs.attempt), ("ALLOW true -", 2));
     assert_eq!(effects(&world), ["k"]);
+}
+
+/// A connector whose probe looks at once and answers three seconds later.
+#[derive(Debug)]
+struct SlowToTell(World);
+
+#[async_trait]
+impl Connector for SlowToTell {
+    async fn invoke(&self, call: &Call) -> InvokeOutcome {
+        self.0.connector.invoke(call).await
+    }
+
+    async fn probe(&self, call: &Call) -> ProbeOutcome {
+        let found = self.0.connector.probe(call).await;
+        self.0.clock.advance(Duration::from_secs(3));
+        found
+    }
+}
+
+/// Rules 4.6 and 4.13: what a probe did not find may have landed while it answered, if it could
+/// still land when it was asked.
+#[tokio::test]
+async fn a_probe_that_looked_too_early_is_not_believed_though_it_answers_late() {
+    let mut world = memory().world;
+    let connector: Arc<dyn Connector> = Arc::new(SlowToTell(world.clone()));
+    world.registry = Arc::new(registry_of(&connector));
+    let executor = world.start().await;
+    world.connector.then([Act::Unknown]);
+    let first = one(&executor, &world, note("k")).await;
+    assert_eq!(words(&first), "ALLOW false in_doubt");
+    let nothing = [ProbeOutcome::NotApplied, ProbeOutcome::NotApplied];
+    world.connector.probes_find(nothing);
+    // The deadline is two seconds: until then the request may land.
+    world.clock.advance(Duration::from_secs(1));
+    let early = one(&executor, &world, note("k")).await;
+    assert_eq!(words(&early), "BLOCK false in_doubt");
+    assert_eq!(world.connector.calls().len(), 1);
+    let runs = one(&executor, &world, note("k")).await;
+    assert_eq!((words(&runs).as_str(), runs.attempt), ("ALLOW true -", 2));
 }
 
 /// Rule 4.13: a probe that cannot tell leaves the doubt as it is.

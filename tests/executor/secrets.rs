@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use operators_connectors::Registry;
 use operators_kernel::{
     ArgsSchema, Call, Connector, ConnectorError, ConnectorName, Effect, EffectClass, InvalidArgs,
-    InvokeOutcome, PlannedAction, ProbeOutcome, Tool, ToolName,
+    InvokeOutcome, PlannedAction, ProbeOutcome, Reason, Tool, ToolName,
 };
 use operators_seams::SqliteStore;
 use operators_tests::fakes::TestClock;
@@ -250,4 +250,29 @@ async fn a_hash_is_the_tenants_own() {
     let again = one(&world.start().await, &world, charge("k")).await;
     assert_eq!(words(&again), "DEDUP true -");
     assert_eq!(ours.action.args, again.action.args);
+}
+
+/// By rule 3.2: a number and its text are two things, though neither is shown.
+#[tokio::test]
+async fn hidden_arguments_that_differ_are_a_conflict() {
+    let mut world = memory().world;
+    let _echo = vault(&mut world);
+    let executor = world.start().await;
+    for (name, other) in [
+        ("number", json!(1234)),
+        ("text", json!("1234 ")),
+        ("none", Value::Null),
+    ] {
+        let said = |note: &Value| {
+            let args = json!({"password": "1234", "note": note});
+            action("cards.charge", name, name, args)
+        };
+        let first = one(&executor, &world, said(&json!("1234"))).await;
+        assert_eq!(words(&first), "ALLOW true -");
+        let again = one(&executor, &world, said(&json!("1234"))).await;
+        assert_eq!(words(&again), "DEDUP true -");
+        let other = one(&executor, &world, said(&other)).await;
+        assert_eq!(other.reason, Some(Reason::Conflict), "{name}");
+        assert_eq!(other.conflict, ["/args/note"], "{name}");
+    }
 }

@@ -14,6 +14,7 @@ pub mod limits;
 pub mod log;
 pub mod pauses;
 pub mod receipts;
+pub mod repeated;
 pub mod restart;
 pub mod retention;
 pub mod sessions;
@@ -111,10 +112,15 @@ macro_rules! conformance {
                     a_running_attempt_cannot_undo_a_late_applied,
                     a_late_not_applied_lets_a_failed_resend_free_the_key,
                     a_late_answer_of_an_old_generation_moves_nothing,
+                    a_late_applied_counts_on_the_entity_it_was_on,
+                    a_late_answer_does_not_release_anothers_turn,
+                }
+                repeated {
                     a_settlement_asked_again_changes_nothing,
                     a_failed_resend_asked_again_changes_nothing,
                     a_late_answer_asked_again_changes_nothing,
-                    a_late_answer_does_not_release_anothers_turn,
+                    a_settlement_of_a_forgotten_key_asked_again_changes_nothing,
+                    a_late_answer_of_a_forgotten_key_asked_again_changes_nothing,
                 }
                 alerts {
                     what_ran_under_alert_stands_until_it_is_acknowledged,

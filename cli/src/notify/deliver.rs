@@ -214,10 +214,7 @@ impl Channel {
                 InvokeOutcome::NotApplied(error) | InvokeOutcome::Unknown(error) => error.message,
             };
             if call.attempt >= TRIES_MAX {
-                return Err(match &self.hidden {
-                    Some(hidden) => problem.replace(hidden, "/…"),
-                    None => problem,
-                });
+                return Err(problem);
             }
             tokio::time::sleep(PAUSE * call.attempt.saturating_mul(call.attempt)).await;
             call.attempt += 1;

@@ -59,6 +59,7 @@ impl Check {
                 body: Body::Nothing,
                 key_header: None,
                 secret_args: Vec::new(),
+                secret_path: false,
             },
             asked,
         })

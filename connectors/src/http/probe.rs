@@ -58,6 +58,7 @@ impl Probe {
                 body: Body::Nothing,
                 key_header: None,
                 secret_args: secret_args.clone(),
+                secret_path: false,
             },
             applied_if,
             not_applied_if,

@@ -32,6 +32,9 @@ pub(crate) async fn prepare(
     let (path, query) = sent.path.render(call)?;
     let query = sent.query.render(query, call)?;
     let url = base.join(&path, query.as_deref())?;
+    if sent.secret_path {
+        hidden.add_path(&url);
+    }
     let headers = headers(sent, call, secrets, &mut hidden).await?;
     let mut request = Request::new(sent.method.clone(), url);
     *request.headers_mut() = headers;

@@ -41,6 +41,8 @@ pub(crate) struct Outline {
     pub(crate) key_header: Option<HeaderName>,
     /// Arguments that never show, as paths of object keys.
     pub(crate) secret_args: Vec<String>,
+    /// Whether path and query are a credential.
+    pub(crate) secret_path: bool,
     /// What messages call the request: method and path template. Not the path itself, which may
     /// hold what the kernel keeps secret.
     pub(crate) label: String,
@@ -68,7 +70,11 @@ impl HttpTool {
         let key_header = key_header(tool, effect, &headers, place)?;
         Ok(Self {
             sent: Outline {
-                label: format!("`{method} {}`", path.label()),
+                label: if tool.secret_path {
+                    format!("`{method} /…`")
+                } else {
+                    format!("`{method} {}`", path.label())
+                },
                 method,
                 path,
                 query,
@@ -76,6 +82,7 @@ impl HttpTool {
                 body,
                 key_header,
                 secret_args: tool.secret_args.clone(),
+                secret_path: tool.secret_path,
             },
             reading: Reading::compile(config, tool, place)?,
             probe,

@@ -8,7 +8,7 @@ use crate::slip::Slip;
 use crate::text::Text;
 
 /// What the receipt notes of an effect that was not the first of its key.
-const DOUBLE_APPLIED: &str = "double_applied: two attempts of this key took effect";
+pub(super) const DOUBLE_APPLIED: &str = "double_applied: two attempts of this key took effect";
 
 /// What a store does about one settlement.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +24,9 @@ pub struct SettleStep {
 }
 
 /// Decides one settlement against its key's record and the record of that key's entity (which, for
-/// an attempt of long ago, need not be the settlement's).
+/// an attempt of long ago, need not be the settlement's; see
+/// [`took_effect_elsewhere`](super::took_effect_elsewhere)). One whose key was forgotten since is
+/// looked for in its receipts first: see [`receipts_to_ask`](super::receipts_to_ask).
 ///
 /// A settlement is accepted from whoever made the attempt, dead session or not: it has the truth
 /// about that attempt. It moves nothing but what that truth decides.
@@ -294,6 +296,6 @@ fn said_otherwise(last: &Proposal, applied: &Shared<Proposal>) -> Option<Shared<
 }
 
 /// A late answer's receipt is found from the one it corrects, so that writing it twice is once.
-fn late_receipt_id(receipt_id: &str) -> Text {
+pub(super) fn late_receipt_id(receipt_id: &str) -> Text {
     format!("{receipt_id}.late").into()
 }

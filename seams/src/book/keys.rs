@@ -77,6 +77,13 @@ pub(crate) fn settle<B: Book>(
     let Some(record) = book.key(tenant, name)? else {
         return Err(BookError::KeyMissing(name.clone()));
     };
+    for receipt_id in life::receipts_to_ask(&record, settlement).iter().flatten() {
+        let receipt = book.receipt(tenant, receipt_id)?;
+        let told = receipt.and_then(|receipt| life::told_in(&receipt, &record, settlement));
+        if let Some(answer) = told {
+            return Ok(answer);
+        }
+    }
     let entity_key = record.proposal.entity_key.clone();
     let entity = book.entity(tenant, &entity_key)?;
     let SettleStep {
@@ -95,6 +102,12 @@ pub(crate) fn settle<B: Book>(
     {
         let raised = life::raised(&settlement.proposal, &receipt.receipt());
         notes.extend(raised.map_err(BookError::Note)?);
+    }
+    // Read before anything is written, as the notes are.
+    let elsewhere = life::took_effect_elsewhere(&record, settlement).filter(|_| receipt.is_some());
+    if let Some(elsewhere) = elsewhere {
+        let entity = life::with_what_took_effect(book.entity(tenant, elsewhere)?, settlement);
+        book.put_entity(tenant, elsewhere, &entity)?;
     }
     if let Some(key) = key {
         let change = Change::between(&record, &key);

@@ -30,8 +30,12 @@ impl Shared {
             self.look(sheet).await?;
             return Ok(Kept::Again);
         }
+        let elsewhere = next_elsewhere(sheet, &page);
         let receipts = page.changes.receipts;
         let mut writes = self.writes(sheet, key.as_ref(), entity.as_ref())?;
+        if let Some((address, before, next)) = &elsewhere {
+            writes.push(Write::Put(next.write(address), Expect::Version(*before)));
+        }
         for (tenant, note) in &page.changes.notes {
             let before = sheet.notes.get(&note.name).cloned().unwrap_or_default();
             writes.push(before.write(tenant, note));
@@ -48,6 +52,9 @@ impl Shared {
         };
         match self.trail.write(&self.table, &sheet.tenant, bundle).await? {
             Written::Done => {
+                if let Some((address, _, next)) = elsewhere {
+                    self.table.observer.saw_entity(&address.pk, next);
+                }
                 self.remember(sheet, key, entity, page.now, asked);
                 Ok(Kept::Done)
             }
@@ -55,6 +62,7 @@ impl Shared {
                 let mut refused = refused.into_iter();
                 sheet.is_fact = false;
                 sheet.notes.clear();
+                sheet.elsewhere = None;
                 if key.is_some()
                     && let Some(InTheWay::Item(found)) = refused.next()
                 {
@@ -182,4 +190,17 @@ impl Shared {
             observer.saw_entity(&sheet.entity_address().pk, entity);
         }
     }
+}
+
+/// What an entity that the key has left becomes, with its place and the version it had.
+fn next_elsewhere(sheet: &Sheet, page: &Page) -> Option<(Address, u64, EntityItem)> {
+    let (name, before) = sheet.elsewhere.as_ref()?;
+    let record = page.entity_now(name)?;
+    let next = EntityItem {
+        version: before.version + 1,
+        record: record.clone(),
+        ..before.clone()
+    };
+    let is_changed = page.changes.entities.contains(name);
+    is_changed.then(|| (Address::entity(&name.0, &name.1), before.version, next))
 }

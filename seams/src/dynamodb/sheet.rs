@@ -18,7 +18,7 @@ use super::item::{Address, Item, read_receipt};
 use super::key_item::KeyItem;
 use super::notes::NoteItem;
 use crate::book::BookError;
-use crate::page::{Page, SessionRecord, Want};
+use crate::page::{EntityName, Page, SessionRecord, Want};
 
 /// The records of one decision.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(super) struct Sheet {
     pub(super) key_name: Option<IdempotencyKey>,
     pub(super) key: Option<KeyItem>,
     pub(super) entity: EntityItem,
+    /// An entity that the key has left and that a late answer is about.
+    pub(super) elsewhere: Option<(EntityName, EntityItem)>,
     sessions: HashMap<SessionId, SessionRecord>,
     /// Sessions found dead, whose intents are doubts already.
     buried: HashSet<SessionId>,
@@ -66,6 +68,7 @@ impl Sheet {
             key_name: None,
             key: None,
             entity: EntityItem::untouched(),
+            elsewhere: None,
             sessions: HashMap::new(),
             buried: HashSet::new(),
             receipts: HashMap::new(),
@@ -109,6 +112,8 @@ impl Shared {
         sheet.entity = self.read_entity(entity.as_ref())?;
         let key = found.next().flatten();
         sheet.key = self.read_key(key.as_ref())?;
+        // Read when it is asked for, and never beside itself.
+        sheet.elsewhere = None;
         sheet.is_fact = true;
         Ok(())
     }
@@ -132,6 +137,9 @@ impl Shared {
         sheet.landing_until = record.landing_until;
         page.load_entity(&entity, record);
         page.load_queue(entity, sheet.entity.queue.clone());
+        if let Some((name, item)) = &sheet.elsewhere {
+            page.load_entity(name, item.seen_by(observer));
+        }
         page.load_ticket(Ticket(sheet.entity.tickets.saturating_add(1)));
         let key = sheet.key.as_ref().map(|key| key.seen_by(observer));
         for (session, record) in &sheet.sessions {
@@ -194,6 +202,11 @@ impl Shared {
                     let receipt = found.as_ref().map(read_receipt).transpose();
                     let receipt = receipt.map_err(|problem| self.table.unusable(problem))?;
                     sheet.receipts.insert(receipt_id, receipt);
+                }
+                Want::Entity(name) => {
+                    let found = self.table.get(&Address::entity(&name.0, &name.1)).await?;
+                    let item = self.read_entity(found.as_ref())?;
+                    sheet.elsewhere = Some((name, item));
                 }
                 Want::Note(name) => {
                     let note = self.note(&sheet.tenant, &name).await?;

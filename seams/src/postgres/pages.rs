@@ -17,7 +17,7 @@ use super::rows::{Loaded, NoteRow, Written, to_json};
 use super::text::Call;
 use super::trouble::Trouble;
 use crate::book::{self, Asker, BookError};
-use crate::page::{Page, Want};
+use crate::page::{EntityName, Page, Want};
 
 /// How often a decision may find dead sessions in its way before somebody should look.
 const BURIALS_MAX: u32 = 64;
@@ -35,14 +35,14 @@ pub(super) struct Around<'a> {
     /// The entity; the key's own if there is none.
     entity: Option<&'a EntityKey>,
     key: Option<&'a IdempotencyKey>,
+    /// An entity that the key has left and that a late answer is about.
+    elsewhere: Option<EntityName>,
     /// Whoever wants the turn.
     session: Option<SessionId>,
     /// Its place in the queue, as far as it knows.
     ticket: Option<Ticket>,
     /// The proposal that may have a place in the queue already.
     asker: Option<&'a str>,
-    /// It was asked before: it may have its receipt already.
-    asked_before: bool,
     /// The notes it needs.
     notes: Vec<NoteName>,
     if_broken: IfBroken,
@@ -67,10 +67,10 @@ pub(super) async fn claim(
         tenant,
         entity: Some(&claim.proposal.entity_key),
         key: Some(&claim.proposal.idempotency_key),
+        elsewhere: None,
         session: Some(claim.session),
         ticket: claim.ticket,
         asker: Some(&claim.proposal.receipt_id),
-        asked_before: claim.asked_before,
         notes: life::wanted(claim),
         if_broken: IfBroken::Tell,
     };
@@ -92,10 +92,10 @@ pub(super) async fn pass(
         tenant,
         entity: Some(entity),
         key: None,
+        elsewhere: None,
         session: Some(asker.session),
         ticket: asker.place,
         asker: Some(asker.name),
-        asked_before: false,
         notes: Vec::new(),
         if_broken: IfBroken::AskAgain,
     };
@@ -146,10 +146,10 @@ fn around_key<'a>(tenant: &'a TenantId, key: &'a IdempotencyKey) -> Around<'a> {
         tenant,
         entity: None,
         key: Some(key),
+        elsewhere: None,
         session: None,
         ticket: None,
         asker: None,
-        asked_before: false,
         notes: Vec::new(),
         if_broken: IfBroken::AskAgain,
     }
@@ -213,7 +213,7 @@ async fn direct_on(
 /// theirs, in the order of locks that burials have, and the decision begins anew.
 async fn decide<T>(
     lines: &Arc<Lines>,
-    around: Around<'_>,
+    mut around: Around<'_>,
     decision: impl Fn(&mut Page, Option<Ticket>) -> Result<T, BookError<Want>>,
 ) -> Result<T, Trouble> {
     let mut tries = Tries::new(around.if_broken);
@@ -236,6 +236,11 @@ async fn decide<T>(
                 let entity = around.entity.map(|e| (around.tenant.clone(), e.clone()));
                 bury(lines, session, Death::Lease, entity).await?;
             }
+            Ok(Decided::Lacks(name)) => {
+                line.rows("ROLLBACK".to_owned()).await?;
+                line.give_back();
+                around.elsewhere = Some(name);
+            }
             Err(trouble) => tries.consider(trouble, &line).await?,
         }
     }
@@ -245,6 +250,8 @@ enum Decided<T> {
     Done(T),
     /// This session is dead and must be buried first.
     InTheWay(SessionId),
+    /// This entity is needed as well, and a lock on it.
+    Lacks(EntityName),
 }
 
 async fn decide_on<T>(
@@ -256,15 +263,15 @@ async fn decide_on<T>(
     let loaded = load(line, lines, around).await?;
     let place = loaded.place;
     let mut page = page_of(loaded, around);
-    if let Some(receipt_id) = around.asker.filter(|_| around.asked_before) {
-        let found = find_receipt(line, around.tenant, receipt_id).await?;
-        page.load_receipt(receipt_id.to_owned(), found);
-    }
     let decided = loop {
         match decision(&mut page, place) {
             // Nothing was changed by then.
             Err(BookError::Records(Want::Note(name))) => {
                 recall(line, &mut page, around.tenant, name).await?;
+            }
+            Err(BookError::Records(Want::Receipt(receipt_id))) => {
+                let found = find_receipt(line, around.tenant, &receipt_id).await?;
+                page.load_receipt(receipt_id, found);
             }
             decided => break decided,
         }
@@ -276,6 +283,7 @@ async fn decide_on<T>(
             Ok(Decided::Done(answer))
         }
         Err(BookError::Records(Want::Intents(session))) => Ok(Decided::InTheWay(session)),
+        Err(BookError::Records(Want::Entity(name))) => Ok(Decided::Lacks(name)),
         Err(error) => Err(sorted(error)),
     }
 }
@@ -322,7 +330,23 @@ pub(super) async fn load(
         .number_or_null(around.ticket.map(|ticket| signed(ticket.0)))
         .text_or_null(around.asker)
         .finish()?;
-    let mut message = format!("{BEGIN}; {statement}");
+    let mut message = BEGIN.to_owned();
+    if let Some((tenant, entity)) = &around.elsewhere {
+        // Before the key: whoever claims it there locks the two in this order.
+        let statement = Call::of("page")
+            .text("")
+            .text(tenant.as_str())
+            .text(entity.as_str())
+            .text_or_null(None)
+            .number_or_null(None)
+            .number_or_null(None)
+            .text_or_null(None)
+            .finish()?;
+        message.push_str("; ");
+        message.push_str(&statement);
+    }
+    message.push_str("; ");
+    message.push_str(&statement);
     if !around.notes.is_empty() {
         message.push_str("; ");
         message.push_str(&notes(around.tenant, &around.notes)?);

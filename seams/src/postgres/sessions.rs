@@ -24,8 +24,9 @@ pub(super) async fn open(
     node: &str,
     lease: Duration,
 ) -> Result<SessionId, Trouble> {
-    // Beats for nobody: what is wanted is the list of those who are not alive.
-    beat(lines, SessionId(0)).await?;
+    // Nobody's session: what is wanted is the list of those who are not alive.
+    let (_, lifeless) = look_after(lines, SessionId(0)).await?;
+    bury(lines, lifeless).await;
     let lease_us = i64::try_from(lease.as_micros()).map_or(i64::MAX / 4, |us| us.min(i64::MAX / 4));
     let statement = Call::of("open_session")
         .text(&lines.all_acked())
@@ -37,8 +38,22 @@ pub(super) async fn open(
     Ok(SessionId(u64::try_from(opened).unwrap_or(0)))
 }
 
-/// Keeps a session alive and buries those that are not.
+/// Keeps a session alive and buries those that are not. Whoever is dead looks after nobody, as on
+/// every store.
 pub(super) async fn beat(lines: &Arc<Lines>, session: SessionId) -> Result<Beat, Trouble> {
+    let (is_alive, lifeless) = look_after(lines, session).await?;
+    if !is_alive {
+        return Ok(Beat::Dead);
+    }
+    bury(lines, lifeless).await;
+    Ok(Beat::Alive)
+}
+
+/// Extends a session if it lives: whether it does, and who does not.
+async fn look_after(
+    lines: &Arc<Lines>,
+    session: SessionId,
+) -> Result<(bool, Vec<SessionId>), Trouble> {
     let statement = Call::of("beat")
         .text(&lines.all_acked())
         .number(signed(session.0))
@@ -46,18 +61,18 @@ pub(super) async fn beat(lines: &Arc<Lines>, session: SessionId) -> Result<Beat,
     let rows = lines.run(statement).await?;
     let row = only(&rows)?;
     let (is_alive, lifeless): (bool, Option<&str>) = (row.try_get(0)?, row.try_get(1)?);
-    for dead in lifeless
-        .unwrap_or("")
-        .split(',')
-        .filter_map(|id| id.parse().ok())
-    {
-        let dead = SessionId(dead);
+    let lifeless = lifeless.unwrap_or_default().split(',');
+    let lifeless = lifeless.filter_map(|id| id.parse().ok()).map(SessionId);
+    Ok((is_alive, lifeless.collect()))
+}
+
+async fn bury(lines: &Arc<Lines>, lifeless: Vec<SessionId>) {
+    for dead in lifeless {
         // Its death is everybody's business: the next heartbeat, of whomever, tries again.
         if let Err(trouble) = burials::bury(lines, dead, Death::Lease, None).await {
             tracing::warn!(session = %dead, ?trouble, "a dead session could not be buried yet");
         }
     }
-    Ok(if is_alive { Beat::Alive } else { Beat::Dead })
 }
 
 /// Lets a read through if nothing is ahead of it; under locks if something may be.

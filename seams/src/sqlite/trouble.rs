@@ -10,14 +10,6 @@ use super::records::RowError;
 use super::witness::Fall;
 use crate::book::BookError;
 
-/// What `SQLite` says of a failing disk or a damaged file. Of a statement of others only the words
-/// are handed on.
-const WORDS_OF_DAMAGE: &[&str] = &[
-    "disk I/O error",
-    "database disk image is malformed",
-    "file is not a database",
-];
-
 /// An error, sorted.
 #[derive(Debug)]
 pub(super) struct Trouble {
@@ -59,11 +51,6 @@ impl From<StoreError> for Trouble {
     fn from(told: StoreError) -> Self {
         Self { told, damage: None }
     }
-}
-
-/// Whether these words are about the disk or the file, not about a statement.
-pub(super) fn tells_of_damage(said: &str) -> bool {
-    WORDS_OF_DAMAGE.contains(&said)
 }
 
 fn without_more(said: &str) -> String {

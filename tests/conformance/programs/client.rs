@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use operators_kernel::life::KeyRecord;
 use operators_kernel::{
     Claim, ClaimAnswer, Clearance, ContentDigest, DurableExec, EffectClass, Forget, OnDoubt,
     OnUnknown, Packed, Proposal, Reason, Refusal, Resolution, ResolveAnswer, Resolver, SessionId,
@@ -299,14 +300,14 @@ impl<'a> Client<'a> {
             return;
         }
         let last = self.attempts.len() - 1;
-        let at = if self.dice.one_in(4) {
-            self.dice.below(last + 1)
-        } else {
-            last
+        let at = match self.dice.below(8) {
+            0 => self.left_behind().unwrap_or(last),
+            1 | 2 => self.dice.below(last + 1),
+            _ => last,
         };
         let outcome = match self.dice.below(6) {
             0 => failed(),
-            1..4 => unknown(),
+            1..4 if at == last => unknown(),
             _ => applied(),
         };
         let (settlement, told_before) = &mut self.attempts[at];
@@ -328,6 +329,18 @@ impl<'a> Client<'a> {
         if told.double_applied {
             self.seen.note("double_applied");
         }
+    }
+
+    /// An attempt that nothing was said about, and whose key has moved on since.
+    fn left_behind(&self) -> Option<usize> {
+        self.attempts.iter().position(|(settlement, told)| {
+            let (proposal, mark) = (&settlement.proposal, &settlement.mark);
+            let name = (proposal.tenant_id.clone(), proposal.idempotency_key.clone());
+            let key = self.model.keys.get(&name);
+            let is_last =
+                |key: &KeyRecord| (key.generation, key.attempt) == (mark.generation, mark.attempt);
+            told.is_none() && !key.is_some_and(is_last)
+        })
     }
 
     async fn resolve(&mut self) {

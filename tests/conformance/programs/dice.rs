@@ -5,7 +5,8 @@ pub(super) struct Dice(u64);
 
 impl Dice {
     pub(super) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+        // Mixed, or the numbers of the next seed would be these without the first.
+        Self(Self(seed).next())
     }
 
     fn next(&mut self) -> u64 {

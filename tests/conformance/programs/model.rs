@@ -7,9 +7,9 @@ use operators_kernel::life::{
     self, ClaimStep, EntityRecord, ForgetStep, KeyRecord, Phase, ResolveStep, Turn,
 };
 use operators_kernel::{
-    Beat, Claim, ClaimAnswer, EntityKey, Forget, ForgetAnswer, IdempotencyKey, Receipt, Resolution,
-    ResolveAnswer, SessionId, SettleAnswer, Settlement, Shared, Slip, StoreTime, TenantId, Ticket,
-    Timestamp,
+    Beat, Claim, ClaimAnswer, EntityKey, Forget, ForgetAnswer, IdempotencyKey, Receipt,
+    ReceiptOutcome, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, Shared, Slip,
+    StoreTime, TenantId, Ticket, Timestamp,
 };
 
 /// How much time passes between two calls: more than a short lease.
@@ -284,8 +284,22 @@ impl Model {
         let proposal = &settlement.proposal;
         let name = (proposal.tenant_id.clone(), proposal.idempotency_key.clone());
         let key = self.keys[&name].clone();
+        for receipt_id in life::receipts_to_ask(&key, settlement).iter().flatten() {
+            let mut found = self.receipts.iter().filter(|r| r.receipt_id == *receipt_id);
+            let told = found.find_map(|receipt| life::told_in(receipt, &key, settlement));
+            if let Some(answer) = told {
+                return answer;
+            }
+        }
         let entity = self.entities[&place_of(&key)].clone();
         let step = life::settle(&key, &entity, settlement);
+        if let Some(elsewhere) = life::took_effect_elsewhere(&key, settlement)
+            && step.receipt.is_some()
+        {
+            let place = (proposal.tenant_id.clone(), elsewhere.clone());
+            let left = self.entities.entry(place).or_default();
+            *left = life::with_what_took_effect(left.clone(), settlement);
+        }
         let key = step.key.map_or(key, Shared::into_inner);
         self.write(
             key,
@@ -375,6 +389,15 @@ impl Model {
             self.receipts.len(),
             "{place}: a receipt is there twice"
         );
+        for receipt in &self.receipts {
+            let place_of = (receipt.tenant_id.clone(), receipt.entity_key.clone());
+            let newest = self.entities.get(&place_of).and_then(|e| e.revision);
+            assert!(
+                receipt.outcome != Some(ReceiptOutcome::Applied) || receipt.revision <= newest,
+                "{place}: what {} applied is not the newest",
+                receipt.receipt_id
+            );
+        }
         let kept = self.receipts.get(..before.receipts.len());
         assert_eq!(
             kept,

@@ -1,4 +1,4 @@
-//! Late and repeated answers: the truth about an attempt, whenever it comes (4.9, 4.10, 8.3).
+//! Late answers: the truth about an attempt, whenever it comes (4.9, 4.10).
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::desk::{Desk, again, applied, ask, ask_as, failed, it_happened, unknow
 use crate::stores::Bench;
 
 /// An attempt on `order:1` whose owner was taken for dead: `k1` is in doubt and can no longer land.
-async fn orphan(bench: &dyn Bench, claim: &Claim) -> (Desk, Settlement) {
+pub(super) async fn orphan(bench: &dyn Bench, claim: &Claim) -> (Desk, Settlement) {
     let gone = Desk::open(bench).await;
     let attempt = gone.take(claim).await;
     gone.close().await;
@@ -20,7 +20,7 @@ async fn orphan(bench: &dyn Bench, claim: &Claim) -> (Desk, Settlement) {
     (gone, attempt)
 }
 
-fn quick(effect: EffectClass) -> Claim {
+pub(super) fn quick(effect: EffectClass) -> Claim {
     let mut claim = ask_as(effect, "order:1", "k1");
     claim.deadline = Duration::ZERO;
     claim
@@ -49,7 +49,7 @@ async fn tell(
 
 /// The answer names the correction; a failure told before may be named by its first receipt, which
 /// the correction cites.
-fn is_told_in(receipt_id: &str, attempt: &Settlement, correction: &Receipt) {
+pub(super) fn is_told_in(receipt_id: &str, attempt: &Settlement, correction: &Receipt) {
     let failed = correction.outcome == Some(ReceiptOutcome::Failed);
     let first = failed && receipt_id == attempt.proposal.receipt_id;
     assert!(first || receipt_id == correction.receipt_id, "{receipt_id}");
@@ -327,62 +327,26 @@ pub async fn a_late_answer_of_an_old_generation_moves_nothing(bench: &dyn Bench)
     }
 }
 
-/// By rule 8.3.
-pub async fn a_settlement_asked_again_changes_nothing(bench: &dyn Bench) {
-    let desk = Desk::open(bench).await;
-    for (name, outcome) in [("a", applied()), ("b", failed()), ("c", unknown())] {
-        let attempt = desk.take(&ask(name, name)).await;
-        let first = desk.end(&attempt, outcome.clone()).await;
-        asked_again(&desk, name, &attempt, outcome, &first).await;
-    }
-}
-
-/// By rules 8.3, 4.7.
-pub async fn a_failed_resend_asked_again_changes_nothing(bench: &dyn Bench) {
-    let desk = Desk::open(bench).await;
-    let claim = ask_as(EffectClass::Idempotent, "order:1", "k1");
-    desk.run(&claim, unknown()).await;
-    let second = desk.take(&again(&claim)).await;
-    let first = desk.end(&second, failed()).await;
-    assert_eq!(first.phase, Phase::InDoubt);
-    asked_again(&desk, "k1", &second, failed(), &first).await;
-    let third = desk.take(&again(&claim)).await;
-    let written = desk.trail().await.len();
-    desk.end(&second, failed()).await;
-    assert_eq!(desk.trail().await.len(), written, "told already");
-    desk.end(&third, applied()).await;
-}
-
-/// By rules 8.3, 4.9.
-pub async fn a_late_answer_asked_again_changes_nothing(bench: &dyn Bench) {
-    for (name, outcome) in [("a", applied()), ("b", failed())] {
-        let gone = Desk::open(bench).await;
-        let attempt = gone.take(&ask(name, name)).await;
-        gone.close().await;
-        let first = gone.end(&attempt, outcome.clone()).await;
-        asked_again(&gone, name, &attempt, outcome, &first).await;
-    }
-}
-
-async fn asked_again(
-    desk: &Desk,
-    name: &str,
-    attempt: &Settlement,
-    outcome: SettledOutcome,
-    first: &SettleAnswer,
-) {
-    let before = (desk.key(name).await, desk.entity(name).await);
-    let written = desk.trail().await;
-    let mut second = desk.end(attempt, outcome).await;
-    is_told_in(
-        &second.receipt_id,
-        attempt,
-        &desk.receipt(&first.receipt_id).await,
-    );
-    second.receipt_id.clone_from(&first.receipt_id);
-    assert_eq!(&second, first, "{name}");
-    assert_eq!(before, (desk.key(name).await, desk.entity(name).await));
-    assert_eq!(desk.trail().await, written, "{name}");
+/// By rules 3.5, 4.9: the key was tried on another entity since; what happened is the newest where it
+/// happened.
+pub async fn a_late_applied_counts_on_the_entity_it_was_on(bench: &dyn Bench) {
+    let revised = |mut claim: Claim, revision| {
+        claim.proposal.revision = Some(revision);
+        claim
+    };
+    let first = revised(quick(EffectClass::Opaque), 5);
+    let (gone, attempt, desk, corrected) = corrected_since(bench, &first).await;
+    desk.run(&revised(corrected, 2), failed()).await;
+    let held = desk.take(&revised(ask("order:1", "k2"), 4)).await;
+    tell(&gone, &attempt, applied()).await;
+    assert_eq!(desk.entity("order:1").await.revision, Some(5));
+    assert_eq!(desk.entity("order:1").await.holder, Some(desk.session));
+    assert_eq!(desk.entity("order:2").await.revision, None);
+    desk.end(&held, failed()).await;
+    let stale = revised(ask("order:1", "k3"), 4);
+    desk.refused_as(Reason::StaleRevision, &stale).await;
+    desk.run(&revised(ask("order:1", "k4"), 6), applied()).await;
+    desk.run(&revised(ask("order:2", "k5"), 1), applied()).await;
 }
 
 /// By rules 2.1, 4.9: a late answer gives up no turn but its own.
