@@ -18,6 +18,7 @@ mod log;
 mod notes;
 mod observer;
 mod pages;
+mod pieces;
 mod place;
 mod request;
 mod retention;
@@ -69,6 +70,8 @@ struct Shared {
     unpaused: Unpaused,
     /// Whether an answer was ever lost, so that there may be intents this process does not know of.
     lost: AtomicBool,
+    /// Whether the table still says that it has an earlier layout.
+    is_older: AtomicBool,
 }
 
 impl Shared {

@@ -4,6 +4,7 @@ mod budget;
 mod clocks;
 mod common;
 mod flood;
+mod large;
 mod lost;
 mod proxy;
 mod tables;

@@ -22,7 +22,7 @@ impl Shared {
         page: Page,
         asked: StoreTime,
     ) -> Result<Kept, StoreError> {
-        let key = self.next_key(sheet, &page);
+        let mut key = self.next_key(sheet, &page);
         let entity = self.next_entity(sheet, &page)?;
         let is_believable = (key.is_some() && entity.is_some())
             || (entity.is_some() && !page.changes.waiters_added.is_empty());
@@ -31,7 +31,7 @@ impl Shared {
             return Ok(Kept::Again);
         }
         let receipts = page.changes.receipts;
-        let mut writes = self.writes(sheet, key.as_ref(), entity.as_ref())?;
+        let mut writes = self.writes(sheet, key.as_mut(), entity.as_ref())?;
         for (tenant, note) in &page.changes.notes {
             let before = sheet.notes.get(&note.name).cloned().unwrap_or_default();
             writes.push(before.write(tenant, note));
@@ -127,18 +127,19 @@ impl Shared {
         }))
     }
 
-    /// The key first, then the entity, then what lists doubts.
+    /// The key first, then the entity, then what lists doubts and the pieces of long texts.
     fn writes(
         &self,
         sheet: &Sheet,
-        key: Option<&KeyItem>,
+        mut key: Option<&mut KeyItem>,
         entity: Option<&EntityItem>,
     ) -> Result<Vec<Write>, StoreError> {
         let mut writes = Vec::new();
-        if let Some(key) = key {
-            let item = key
-                .write()
-                .map_err(|problem| self.table.unusable(problem))?;
+        let mut pieces = Vec::new();
+        if let Some(key) = &mut key {
+            let written = key.write();
+            let (item, fresh) = written.map_err(|problem| self.table.unusable(problem))?;
+            pieces = fresh;
             let before = sheet.key.as_ref().map_or(0, |before| before.version);
             writes.push(Write::Put(item, Expect::Version(before)));
         }
@@ -155,6 +156,7 @@ impl Shared {
                 (true, true) | (false, false) => {}
             }
         }
+        writes.extend(pieces);
         Ok(writes)
     }
 

@@ -127,14 +127,31 @@ impl Table {
 
     /// One item, as it is.
     pub(super) async fn get(&self, address: &Address) -> Result<Option<Item>, StoreError> {
-        let answer = self
-            .send(|| {
-                let request = self.client.get_item().table_name(&self.name);
-                let request = request.set_key(Some(address.item()));
-                request.consistent_read(true).send()
-            })
-            .await?;
-        Ok(answer.item)
+        let mut pauses = Pauses::new(&self.observer);
+        loop {
+            let answer = self
+                .send(|| {
+                    let request = self.client.get_item().table_name(&self.name);
+                    let request = request.set_key(Some(address.item()));
+                    request.consistent_read(true).send()
+                })
+                .await?;
+            let Some(found) = answer.item else {
+                return Ok(None);
+            };
+            if let Some(whole) = self.joined(found).await? {
+                return Ok(Some(whole));
+            }
+            self.look_again(&mut pauses).await?;
+        }
+    }
+
+    /// Waits for another look at an item that was written between it and its pieces.
+    async fn look_again(&self, pauses: &mut Pauses) -> Result<(), StoreError> {
+        if pauses.pause(&self.observer).await {
+            return Ok(());
+        }
+        Err(self.unusable("pieces of a long text do not belong to it; items were changed by hand"))
     }
 
     /// Several items, all of one moment.
@@ -149,18 +166,44 @@ impl Table {
             Ok(TransactGetItem::builder().get(get).build())
         });
         let gets: Vec<TransactGetItem> = gets.collect::<Result<_, StoreError>>()?;
-        let answer = self
-            .send(|| {
-                let request = self.client.transact_get_items();
-                request.set_transact_items(Some(gets.clone())).send()
-            })
-            .await?;
-        let found = answer.responses.unwrap_or_default();
-        Ok(found.into_iter().map(|response| response.item).collect())
+        let mut pauses = Pauses::new(&self.observer);
+        'look: loop {
+            let answer = self
+                .send(|| {
+                    let request = self.client.transact_get_items();
+                    request.set_transact_items(Some(gets.clone())).send()
+                })
+                .await?;
+            let mut found = Vec::with_capacity(addresses.len());
+            for response in answer.responses.unwrap_or_default() {
+                let Some(item) = response.item else {
+                    found.push(None);
+                    continue;
+                };
+                let Some(whole) = self.joined(item).await? else {
+                    self.look_again(&mut pauses).await?;
+                    continue 'look;
+                };
+                found.push(Some(whole));
+            }
+            return Ok(found);
+        }
     }
 
     /// Several items, each as it is; those that are not there are left out.
     pub(super) async fn get_all(&self, addresses: &[Address]) -> Result<Vec<Item>, StoreError> {
+        let mut whole = Vec::with_capacity(addresses.len());
+        for item in self.get_all_as_kept(addresses).await? {
+            whole.push(self.whole(item).await?);
+        }
+        Ok(whole)
+    }
+
+    /// As [`get_all`](Self::get_all), long texts cut as they are kept.
+    pub(super) async fn get_all_as_kept(
+        &self,
+        addresses: &[Address],
+    ) -> Result<Vec<Item>, StoreError> {
         let mut found = Vec::with_capacity(addresses.len());
         for chunk in addresses.chunks(GET_MAX) {
             let mut keys: Vec<Item> = chunk.iter().map(Address::item).collect();
@@ -252,11 +295,17 @@ impl Table {
                 return Ok(Written::Done);
             };
             if let Some(refused) = refusals(&error) {
-                return Ok(if refused.iter().any(|found| is_written_by(id, found)) {
-                    Written::Done
-                } else {
-                    Written::Refused(refused)
-                });
+                if refused.iter().any(|found| is_written_by(id, found)) {
+                    return Ok(Written::Done);
+                }
+                let mut whole = Vec::with_capacity(refused.len());
+                for found in refused {
+                    whole.push(match found {
+                        InTheWay::Item(Some(item)) => InTheWay::Item(Some(self.whole(item).await?)),
+                        nothing => nothing,
+                    });
+                }
+                return Ok(Written::Refused(whole));
             }
             if let Some(problem) = invalid(&error) {
                 return Err(never(self.unusable(problem), may_be_done));

@@ -57,6 +57,7 @@ impl Shared {
         node: &str,
         lease: Duration,
     ) -> Result<SessionId, StoreError> {
+        self.raise_layout().await?;
         let counted = self
             .table
             .send(|| {
