@@ -5,6 +5,7 @@
 //! ordered without a lock that all wait for (`trail`, `pages`). Every call that writes runs in a task
 //! of its own, so a caller who leaves stops nothing half-way.
 
+mod acked;
 mod audit;
 mod burial;
 mod connect;
@@ -28,6 +29,7 @@ mod table;
 mod trail;
 mod trouble;
 mod turns;
+mod write;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -87,6 +89,7 @@ impl DynamoStore {
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
+        self.shared.table.check_ruin()?;
         let work = work(Arc::clone(&self.shared));
         #[expect(
             clippy::disallowed_methods,
@@ -178,7 +181,10 @@ impl DurableExec for DynamoStore {
             let tenant = tenant.clone();
             async move {
                 let answer = Box::pin(shared.claim(&tenant, claim.clone(), asked)).await?;
-                shared.hand_out(&tenant, &claim, answer).await
+                let answer = shared.hand_out(&tenant, &claim, answer).await?;
+                // Another claim may have found out meanwhile.
+                shared.table.check_ruin()?;
+                Ok(answer)
             }
         })
         .await

@@ -7,5 +7,6 @@ mod flood;
 mod large;
 mod lost;
 mod proxy;
+mod rollback;
 mod tables;
 mod trail;

@@ -81,7 +81,7 @@ impl Shared {
                 request
             })
             .await?;
-        Ok(declared.is_some())
+        Ok(declared.is_ok())
     }
 
     /// Ends a session in good order.

@@ -49,6 +49,9 @@ impl DynamoStore {
         if let Some(problem) = found.table().and_then(table::judge) {
             return Err(table.unusable(problem));
         }
+        let table_id = found.table().and_then(|found| found.table_id());
+        let table_id = table_id.map(str::to_owned);
+        table.acked.table_id.get_or_init(|| table_id);
         let layout = check_layout(&table).await?;
         Ok(Self {
             shared: Arc::new(Shared {
@@ -112,6 +115,7 @@ async fn reach(url: &str) -> Result<Table, StoreError> {
                 .build(),
         ),
         observer,
+        acked: Arc::default(),
     };
     if config.region().is_none() {
         return Err(

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::fields::{Fields, number, text};
 use super::pieces::{PIECE_BYTES, cut};
-use super::request::Write;
+use super::write::Write;
 
 /// One item of the table.
 pub(super) type Item = HashMap<String, AttributeValue>;

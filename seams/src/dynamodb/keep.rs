@@ -7,10 +7,10 @@ use super::Shared;
 use super::entity_item::EntityItem;
 use super::item::{Address, Span};
 use super::key_item::KeyItem;
-use super::request::{Expect, InTheWay, Write, Written};
 use super::sheet::{Kept, Sheet};
 use super::trail::Bundle;
 use super::trouble::fresh_id;
+use super::write::{Expect, InTheWay, Write, Written};
 use crate::page::Page;
 
 impl Shared {
@@ -41,6 +41,18 @@ impl Shared {
             appended.await?;
             return Ok(Kept::Done);
         }
+        // INVARIANT (still-there): nothing is claimed in a table that lost what it acknowledged.
+        let is_claim = key.as_ref().is_some_and(|key| is_claim(sheet, key));
+        let known = if is_claim {
+            self.table.acked.take().await
+        } else {
+            None
+        };
+        writes.extend(
+            known
+                .as_ref()
+                .map(|known| Write::Check(known.check.clone())),
+        );
         let bundle = Bundle {
             writes,
             receipts,
@@ -52,24 +64,41 @@ impl Shared {
                 Ok(Kept::Done)
             }
             Written::Refused(refused) => {
+                if known.is_some() && refused.last().is_some_and(InTheWay::is_something) {
+                    return Err(self.table.rolled_back());
+                }
                 let mut refused = refused.into_iter();
                 sheet.is_fact = false;
                 sheet.notes.clear();
                 if key.is_some()
                     && let Some(InTheWay::Item(found)) = refused.next()
                 {
-                    sheet.key = self.read_key(found.as_ref())?;
+                    let found = self.read_key(found.as_ref())?;
+                    let [before, now] =
+                        [&sheet.key, &found].map(|key| key.as_ref().map_or(0, |key| key.version));
+                    self.check_version(before, now)?;
+                    sheet.key = found;
                     // A burned key is one for good: no entity changes its answer.
                     sheet.is_fact = sheet.is_burned();
                 }
                 if entity.is_some()
                     && let Some(InTheWay::Item(found)) = refused.next()
                 {
-                    sheet.entity = self.read_entity(found.as_ref())?;
+                    let found = self.read_entity(found.as_ref())?;
+                    self.check_version(sheet.entity.version, found.version)?;
+                    sheet.entity = found;
                 }
                 Ok(Kept::Again)
             }
         }
+    }
+
+    /// A record that was read or written before is of an earlier version now: versions only grow.
+    pub(super) fn check_version(&self, before: u64, now: u64) -> Result<(), StoreError> {
+        if now < before {
+            return Err(self.table.rolled_back());
+        }
+        Ok(())
     }
 
     fn next_key(&self, sheet: &Sheet, page: &Page) -> Option<KeyItem> {
@@ -170,8 +199,7 @@ impl Shared {
     ) {
         let observer = &self.table.observer;
         if let Some(key) = key {
-            let is_new = sheet.key.as_ref().map(KeyItem::attempt_id) != Some(key.attempt_id());
-            if key.phase() == Phase::Intent && is_new {
+            if is_claim(sheet, &key) {
                 observer.begun(key.session(), key, asked);
             } else if key.phase() != Phase::Intent {
                 observer.settled(key.receipt_id());
@@ -184,4 +212,10 @@ impl Shared {
             observer.saw_entity(&sheet.entity_address().pk, entity);
         }
     }
+}
+
+/// Whether a key's next record is an attempt that was not there before.
+fn is_claim(sheet: &Sheet, key: &KeyItem) -> bool {
+    let before = sheet.key.as_ref().map(KeyItem::attempt_id);
+    key.phase() == Phase::Intent && before != Some(key.attempt_id())
 }

@@ -11,7 +11,7 @@ use super::fields::{Fields, number, text};
 use super::item::{Address, First, INTENT_OF, Item, Span, VERSION, read_span, to_json, write_span};
 use super::observer::Observer;
 use super::pieces::{Rest, cut, rests};
-use super::request::Write;
+use super::write::Write;
 
 /// The longest proposal, and the longest application, that stay in the item itself: together with
 /// everything else they are below its 400 KB.

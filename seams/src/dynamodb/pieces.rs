@@ -10,7 +10,8 @@ use operators_kernel::{ContentDigest, StoreError};
 
 use super::fields::{Fields, number, text};
 use super::item::{Address, Item, PK};
-use super::request::{Table, Write};
+use super::request::Table;
+use super::write::Write;
 
 /// The bytes of one piece: with its name well below an item's 400 KB.
 pub(super) const PIECE_BYTES: usize = 300 * 1024;
@@ -108,7 +109,7 @@ fn put_piece((address, words): (Address, &str)) -> Write {
     let mut item = address.item();
     item.insert(PIECE.to_owned(), text(words));
     // Its item's condition guards it.
-    Write::Put(item, super::request::Expect::Anything)
+    Write::Put(item, super::write::Expect::Anything)
 }
 
 impl Table {
@@ -155,7 +156,7 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    use super::super::request::Expect;
+    use super::super::write::Expect;
     use super::*;
 
     fn item(body: &str) -> Item {

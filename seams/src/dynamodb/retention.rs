@@ -11,8 +11,8 @@ use super::Shared;
 use super::fields::{Fields, text};
 use super::item::{Address, Item};
 use super::pieces::blank;
-use super::request::{Expect, Write, Written};
 use super::trouble::{Pauses, fresh_id};
+use super::write::{Expect, Write, Written};
 
 /// Stubs looked for at once.
 const STUBS_AT_ONCE: usize = 90;

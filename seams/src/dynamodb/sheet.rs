@@ -99,6 +99,8 @@ impl Shared {
         let entity = sheet.entity_address();
         let key = sheet.key_name.as_ref();
         let key = key.map(|key| Address::key(&sheet.tenant, key));
+        // Before the look: others of this process may write it meanwhile.
+        let seen = self.table.observer.entity(&entity.pk);
         let addresses: Vec<Address> = std::iter::once(entity).chain(key).collect();
         let mut found = match addresses.as_slice() {
             [entity] => vec![self.table.get(entity).await?],
@@ -107,6 +109,7 @@ impl Shared {
         .into_iter();
         let entity = found.next().flatten();
         sheet.entity = self.read_entity(entity.as_ref())?;
+        self.check_version(seen.map_or(0, |seen| seen.version), sheet.entity.version)?;
         let key = found.next().flatten();
         sheet.key = self.read_key(key.as_ref())?;
         sheet.is_fact = true;

@@ -16,8 +16,9 @@ use tokio::sync::{OwnedMutexGuard, oneshot};
 use super::fields::{Fields, number, ordinal, text};
 use super::item::{Address, Item, write_receipt};
 use super::pieces::PIECE_BYTES;
-use super::request::{Expect, InTheWay, Range, Table, Write, Written};
+use super::request::{Range, Table};
 use super::trouble::{Pauses, chance, fresh_id};
+use super::write::{Expect, InTheWay, Write, Written};
 
 /// Lanes of one tenant: as many writes of one tenant go on at once, in one process or several.
 /// Fixed for ever: readers look at all of them.
@@ -141,6 +142,7 @@ impl Trail {
             let written = table.write(&id, &all).await;
             let refused = match written {
                 Ok(Written::Done) => {
+                    table.acked.line(lane.line(tenant), &id);
                     lane.advance(receipts.len());
                     return Ok(Written::Done);
                 }
@@ -314,15 +316,19 @@ impl Lane {
         let ids = receipts
             .iter()
             .map(|receipt| text(receipt.receipt_id.as_str()));
-        let mut line = Address {
-            pk,
-            sk: ordinal(end + 1),
-        }
-        .item();
+        let mut line = self.line(tenant).item();
         line.insert("ids".to_owned(), AttributeValue::L(ids.collect()));
         line.insert("at".to_owned(), number(at.0));
         all.push(Write::Put(line, Expect::Absent));
         Ok(all)
+    }
+
+    /// Where its next line goes.
+    fn line(&self, tenant: &TenantId) -> Address {
+        Address {
+            pk: lane_pk(tenant, self.index),
+            sk: ordinal(self.end.map_or(1, |end| end.saturating_add(1))),
+        }
     }
 
     fn advance(&mut self, count: usize) {

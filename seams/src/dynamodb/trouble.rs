@@ -10,7 +10,8 @@ use operators_kernel::{StoreError, StoreTime};
 use super::fields::Fields;
 use super::item::BY;
 use super::observer::Observer;
-use super::request::{InTheWay, Table};
+use super::request::Table;
+use super::write::InTheWay;
 
 /// The pauses before a request is sent again; the last one is repeated.
 const PAUSES_MS: [u64; 6] = [5, 15, 40, 100, 250, 500];
