@@ -25,6 +25,7 @@ mod request;
 mod retention;
 mod session;
 mod sheet;
+mod sweep;
 mod table;
 mod trail;
 mod trouble;
@@ -32,7 +33,7 @@ mod turns;
 mod write;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -72,6 +73,8 @@ struct Shared {
     unpaused: Unpaused,
     /// Whether an answer was ever lost, so that there may be intents this process does not know of.
     lost: AtomicBool,
+    /// How many claims are under way.
+    claims: AtomicUsize,
     /// Whether the table still says that it has an earlier layout.
     is_older: AtomicBool,
 }
@@ -79,6 +82,22 @@ struct Shared {
 impl Shared {
     fn lost_an_answer(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts a claim that is under way, however it ends.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -180,7 +199,9 @@ impl DurableExec for DynamoStore {
         self.each(claims.collect(), move |shared, claim, asked| {
             let tenant = tenant.clone();
             async move {
+                let counted = Counted::new(&shared.claims);
                 let answer = Box::pin(shared.claim(&tenant, claim.clone(), asked)).await?;
+                drop(counted);
                 let answer = shared.hand_out(&tenant, &claim, answer).await?;
                 // Another claim may have found out meanwhile.
                 shared.table.check_ruin()?;

@@ -1,6 +1,7 @@
 //! What the `DynamoDB` store promises besides the rules that every store keeps.
 
 mod budget;
+mod burial;
 mod clocks;
 mod common;
 mod flood;

@@ -298,18 +298,15 @@ mod tests {
         let acked = std::sync::Arc::new(Acked::default());
         acked.line(line("1"), "x");
         let taken = acked.take().await;
-        let others: Vec<_> = (0..3)
-            .map(|_| {
-                let acked = std::sync::Arc::clone(&acked);
-                tokio::spawn(async move { acked.take().await.is_some() })
-            })
-            .collect();
+        let mut others = tokio::task::JoinSet::new();
+        for _ in 0..3 {
+            let acked = std::sync::Arc::clone(&acked);
+            others.spawn(async move { acked.take().await.is_some() });
+        }
         tokio::task::yield_now().await;
         drop(taken);
-        for other in others {
-            let in_time = tokio::time::timeout(std::time::Duration::from_secs(5), other);
-            assert!(in_time.await.expect("woken").expect("no panic"));
-        }
+        let woken = tokio::time::timeout(std::time::Duration::from_secs(5), others.join_all());
+        assert_eq!(woken.await, Ok(vec![true; 3]));
     }
 
     #[test]

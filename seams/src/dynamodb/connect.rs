@@ -60,6 +60,7 @@ impl DynamoStore {
                 unpaused: Unpaused::default(),
                 turns: Turns::default(),
                 lost: false.into(),
+                claims: 0.into(),
                 is_older: (layout < LAYOUT).into(),
             }),
         })

@@ -122,7 +122,8 @@ impl Table {
             let pk = fields.text(PK).map_err(unusable)?;
             let addresses: Vec<Address> = rest.addresses(pk).collect();
             let mut pieces = Vec::with_capacity(addresses.len());
-            for found in self.get_all_as_kept(&addresses).await? {
+            // Boxed: it is rare, and every reader's future would be as large.
+            for found in Box::pin(self.get_all_as_kept(&addresses)).await? {
                 let fields = Fields::of(&found, "a piece of a text");
                 let place = fields.text("sk").map_err(unusable)?.to_owned();
                 let piece = fields.text(PIECE).map_err(unusable)?.to_owned();

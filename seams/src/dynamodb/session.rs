@@ -76,7 +76,10 @@ impl Shared {
                 self.table.acked.beaten(session, &stay, FIRST_BEAT);
                 self.enlist(session, "ADD").await?;
                 self.table.observer.own_beat(session, lease, asked);
-                self.sweep().await?;
+                let until = self.sweep_until(lease);
+                if let Err(error) = self.sweep(until).await {
+                    tracing::warn!(%error, "the other sessions could not be looked after");
+                }
                 return Ok(session);
             }
             // The count was set back, and the session of that number is somebody's.
@@ -216,7 +219,8 @@ impl Shared {
             self.table.acked.beaten(session, &stay.id, entry.beat);
         }
         self.table.observer.own_beat(session, entry.lease, asked);
-        if let Err(error) = self.sweep().await {
+        let until = self.sweep_until(entry.lease);
+        if let Err(error) = self.sweep(until).await {
             // This session lives, whatever became of the look at the others.
             tracing::warn!(%error, "the other sessions could not be looked after");
         }

@@ -184,7 +184,7 @@ impl Shared {
                 Want::Intents(session) => {
                     let holding = sheet.entity.holding.clone();
                     let held = holding.map(|key| (sheet.tenant.clone(), key));
-                    let record = self.bury(session, held).await?;
+                    let record = Box::pin(self.bury(session, held)).await?;
                     if record.is_dead {
                         sheet.buried.insert(session);
                     }
