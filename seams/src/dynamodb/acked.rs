@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use super::fields::{Fields, number, text};
 use super::item::{Address, BY, Item};
 use super::request::Table;
+use super::trouble::PATIENCE;
 use super::write::Check;
 
 /// What is remembered: as many claims are checked at once.
@@ -239,6 +240,12 @@ impl Drop for Taken<'_> {
 }
 
 impl Table {
+    /// Something to check with a claim; nothing if nothing was ever acknowledged.
+    pub(super) async fn known(&self) -> Result<Option<Taken<'_>>, StoreError> {
+        let taken = tokio::time::timeout(PATIENCE, self.acked.take()).await;
+        taken.map_err(|_| self.unavailable("claims before this one are not answered"))
+    }
+
     /// Refuses if this table is not the one it was.
     pub(super) fn check_ruin(&self) -> Result<(), StoreError> {
         self.acked

@@ -44,15 +44,12 @@ impl Shared {
         // INVARIANT (still-there): nothing is claimed in a table that lost what it acknowledged.
         let is_claim = key.as_ref().is_some_and(|key| is_claim(sheet, key));
         let known = if is_claim {
-            self.table.acked.take().await
+            self.table.known().await?
         } else {
             None
         };
-        writes.extend(
-            known
-                .as_ref()
-                .map(|known| Write::Check(known.check.clone())),
-        );
+        let check = known.as_ref().map(|known| known.check.clone());
+        writes.extend(check.map(Write::Check));
         let bundle = Bundle {
             writes,
             receipts,
