@@ -70,7 +70,7 @@ fn problem_at(place: &str, problem: String) -> JsonError {
 }
 
 /// Writing all arguments out to count them would cost every small action what only large ones need.
-fn check_size(args: &Map<String, Value>) -> Result<(), JsonError> {
+pub(crate) fn check_size(args: &Map<String, Value>) -> Result<(), JsonError> {
     let weight: usize = args.iter().map(|(name, value)| entry(name, value)).sum();
     if weight <= ARGS_BYTES_MAX / BYTES_PER_WEIGHT_MAX {
         return Ok(());

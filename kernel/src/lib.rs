@@ -32,6 +32,7 @@ mod receipt;
 mod redact;
 mod rehearse;
 mod reply;
+mod said;
 mod secret;
 mod setup;
 mod shared;

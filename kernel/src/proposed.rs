@@ -17,11 +17,12 @@ use crate::connector::{
 use crate::content_digest::ContentDigest;
 use crate::durable::{Claim, Clearance, Fingerprint, OnDoubt, SessionId, SettledOutcome};
 use crate::error::ExecError;
-use crate::json::{self, DEPTH_MAX};
+use crate::json;
 use crate::life::{self, NoteName};
 use crate::packed::Packed;
 use crate::receipt::{AttemptMark, Proposal, ReceiptAction};
 use crate::redact::Redaction;
+use crate::said;
 use crate::setup::{RunContext, Seams};
 use crate::shared::Shared;
 use crate::text::Text;
@@ -98,7 +99,7 @@ impl Proposed {
         // It may be an embedder's own: one that panics has not found the arguments good.
         let checked = AssertUnwindSafe(|| {
             let problem = schema.check(&self.action.args).err()?;
-            Some(self.redaction.scrub_text(problem.to_string()))
+            Some(said::sentence(&self.redaction, problem.to_string()))
         });
         let panicked = |_| Some("the check of its arguments panicked".to_owned());
         let error = catch_unwind(checked).unwrap_or_else(panicked)?;
@@ -140,12 +141,12 @@ impl Proposed {
             Err(_panic) => unknown("the connector panicked"),
         };
         match outcome {
-            InvokeOutcome::Applied(effect) => SettledOutcome::Applied(self.scrub(effect).into()),
+            InvokeOutcome::Applied(effect) => SettledOutcome::Applied(self.kept(effect).into()),
             InvokeOutcome::NotApplied(error) => SettledOutcome::NotApplied {
-                error: self.redaction.scrub_text(error.message),
+                error: said::sentence(&self.redaction, error.message),
             },
             InvokeOutcome::Unknown(error) => SettledOutcome::Unknown {
-                error: self.redaction.scrub_text(error.message),
+                error: said::sentence(&self.redaction, error.message),
             },
         }
     }
@@ -165,7 +166,7 @@ impl Proposed {
                 redaction: self.redaction.clone(),
             })),
             Err(error) => Err(SettledOutcome::NotApplied {
-                error: self.redaction.scrub_text(error.message),
+                error: said::sentence(&self.redaction, error.message),
             }),
         }
     }
@@ -177,18 +178,18 @@ impl Proposed {
         let probed = async { within(call.deadline, connector.probe(&call)).await };
         let unknown = |message: &str| ProbeOutcome::Unknown(ConnectorError::new(message));
         match AssertUnwindSafe(probed).catch_unwind().await {
-            Ok(Ok(ProbeOutcome::Applied(effect))) => ProbeOutcome::Applied(self.scrub(effect)),
+            Ok(Ok(ProbeOutcome::Applied(effect))) => ProbeOutcome::Applied(self.kept(effect)),
             Ok(Ok(ProbeOutcome::NotApplied)) => ProbeOutcome::NotApplied,
             Ok(Ok(ProbeOutcome::Unknown(error))) => {
-                unknown(&self.redaction.scrub_text(error.message))
+                unknown(&said::sentence(&self.redaction, error.message))
             }
             Ok(Err(_elapsed)) => unknown("the probe had no answer in time"),
             Err(_panic) => unknown("the probe panicked"),
         }
     }
 
-    fn scrub(&self, effect: Effect) -> Effect {
-        scrub(&self.redaction, effect)
+    fn kept(&self, effect: Effect) -> Effect {
+        said::effect(&self.redaction, effect)
     }
 
     /// Gate 4: what registry, schema and trust say. Pure.
@@ -355,30 +356,17 @@ impl Work for Scrubbed {
         // A connector that panics has said nothing, so the statement is undone.
         let outcome = catch_unwind(AssertUnwindSafe(|| self.work.outcome(ran)))
             .unwrap_or_else(|_panic| unknown("the connector panicked"));
-        let scrubbed =
-            |error: ConnectorError| ConnectorError::new(self.redaction.scrub_text(error.message));
+        let scrubbed = |error: ConnectorError| {
+            ConnectorError::new(said::sentence(&self.redaction, error.message))
+        };
         match outcome {
             InvokeOutcome::Applied(effect) => {
-                InvokeOutcome::Applied(scrub(&self.redaction, effect))
+                InvokeOutcome::Applied(said::effect(&self.redaction, effect))
             }
             InvokeOutcome::NotApplied(error) | InvokeOutcome::Unknown(error) => {
                 InvokeOutcome::NotApplied(scrubbed(error))
             }
         }
-    }
-}
-
-fn scrub(redaction: &Redaction, effect: Effect) -> Effect {
-    let mut result = effect.result;
-    // The effect happened; an answer that could be written but never read back would take the whole
-    // key along.
-    if json::is_too_deep(&result) {
-        let told = format!("an answer nested deeper than {DEPTH_MAX} levels, which is not kept");
-        result = serde_json::Value::String(told).into();
-    }
-    Effect {
-        result: redaction.scrub(result.into_inner()).into(),
-        effect_id: effect.effect_id.map(|id| redaction.scrub_text(id)),
     }
 }
 

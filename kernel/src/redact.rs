@@ -10,6 +10,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Map, Value};
 use sha2::Sha256;
 
+use crate::admission::check_size;
 use crate::connector::Call;
 use crate::json;
 use crate::shared::Shared;
@@ -108,7 +109,8 @@ impl Redaction {
             shown: None,
             hidden,
         };
-        redaction.shown = Some(redaction.without_repetitions(shown, args, key).into());
+        let shown = redaction.without_repetitions(shown, args, key);
+        redaction.shown = Some(bounded(shown, || key.hash(&Value::Object(args.clone()))).into());
         redaction
     }
 
@@ -169,6 +171,15 @@ impl Call {
         }
         hidden.into_iter().map(|(text, _)| text).collect()
     }
+}
+
+/// A hash is longer than many a secret: where that makes the arguments longer than any may be, which
+/// nothing that keeps them is made for, one hash stands for all of them.
+fn bounded(shown: Map<String, Value>, hash: impl Fn() -> String) -> Map<String, Value> {
+    if check_size(&shown).is_ok() {
+        return shown;
+    }
+    Map::from_iter([("args".to_owned(), Value::String(hash()))])
 }
 
 /// Whether a secret is also looked for in the middle of a text.
@@ -370,6 +381,23 @@ mod tests {
         let said = r#"{"x":"a\"1"}"#;
         assert_eq!(secrets.scrub_text(said.to_owned()), said);
         assert_ne!(secrets.scrub_text("a\"1".to_owned()), "a\"1");
+    }
+
+    #[test]
+    fn hashes_do_not_make_arguments_longer_than_any_may_be() {
+        let long = |secret: &str| {
+            let args = serde_json::json!({"password": secret, "note": secret.repeat(200_000)});
+            shown(&redaction(&args, &[]))
+        };
+        let one = long("aaaa");
+        let text = one.to_string();
+        assert!(
+            text.starts_with(r#"{"args":"hmac-sha256:"#),
+            "{}",
+            text.len()
+        );
+        assert_eq!(one, long("aaaa"));
+        assert_ne!(one, long("aaab"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! ordered without a lock that all wait for (`trail`, `pages`). Every call that writes runs in a task
 //! of its own, so a caller who leaves stops nothing half-way.
 
+mod acked;
 mod audit;
 mod burial;
 mod connect;
@@ -18,18 +19,21 @@ mod log;
 mod notes;
 mod observer;
 mod pages;
+mod pieces;
 mod place;
 mod request;
 mod retention;
 mod session;
 mod sheet;
+mod sweep;
 mod table;
 mod trail;
 mod trouble;
 mod turns;
+mod write;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -69,11 +73,31 @@ struct Shared {
     unpaused: Unpaused,
     /// Whether an answer was ever lost, so that there may be intents this process does not know of.
     lost: AtomicBool,
+    /// How many claims are under way.
+    claims: AtomicUsize,
+    /// Whether the table still says that it has an earlier layout.
+    is_older: AtomicBool,
 }
 
 impl Shared {
     fn lost_an_answer(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts a claim that is under way, however it ends.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -84,6 +108,7 @@ impl DynamoStore {
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
+        self.shared.table.check_ruin()?;
         let work = work(Arc::clone(&self.shared));
         #[expect(
             clippy::disallowed_methods,
@@ -174,8 +199,13 @@ impl DurableExec for DynamoStore {
         self.each(claims.collect(), move |shared, claim, asked| {
             let tenant = tenant.clone();
             async move {
+                let counted = Counted::new(&shared.claims);
                 let answer = Box::pin(shared.claim(&tenant, claim.clone(), asked)).await?;
-                shared.hand_out(&tenant, &claim, answer).await
+                drop(counted);
+                let answer = shared.hand_out(&tenant, &claim, answer).await?;
+                // Another claim may have found out meanwhile.
+                shared.table.check_ruin()?;
+                Ok(answer)
             }
         })
         .await

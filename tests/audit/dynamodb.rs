@@ -5,14 +5,12 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
-use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use operators_kernel::Receipt;
 use operators_kernel::log::{Frontier, LogEntry};
 use operators_tests::conformance::desk::{Desk, applied, ask};
-use operators_tests::dynamodb::DynamoBench;
+use operators_tests::dynamodb::{DynamoBench, admin};
 use operators_tests::stores::Bench as _;
 
 use crate::hands::{Forged, Hands, OTHER, says, text_of, told};
@@ -35,22 +33,10 @@ fn name(item: &Item) -> &str {
 
 impl Admin {
     async fn of(bench: &DynamoBench) -> Self {
-        let url = bench.url().await;
-        let (table, options) = url.split_once('?').expect("options");
-        let endpoint = options.split("endpoint=").nth(1).expect("an endpoint");
-        let http = aws_smithy_http_client::Builder::new()
-            .tls_provider(Provider::Rustls(CryptoMode::Ring))
-            .build_https();
-        let config = Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .http_client(http)
-            .region(Region::new("eu-central-1"))
-            .endpoint_url(endpoint)
-            .credentials_provider(Credentials::new("admin", "admin", None, None, "made up"))
-            .build();
+        let (client, table) = admin(bench.url().await);
         Self {
-            client: Client::from_conf(config),
-            table: table.trim_start_matches("dynamodb:").to_owned(),
+            client,
+            table,
             older: Mutex::new(Vec::new()),
         }
     }

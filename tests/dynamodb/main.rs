@@ -1,10 +1,13 @@
 //! What the `DynamoDB` store promises besides the rules that every store keeps.
 
 mod budget;
+mod burial;
 mod clocks;
 mod common;
 mod flood;
+mod large;
 mod lost;
 mod proxy;
+mod rollback;
 mod tables;
 mod trail;

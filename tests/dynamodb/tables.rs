@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use crate::common::table;
 
 /// Asks the server itself.
-async fn asked(endpoint: &str, operation: &str, body: &str) -> String {
+pub async fn asked(endpoint: &str, operation: &str, body: &str) -> String {
     let host = endpoint.trim_start_matches("http://");
     let mut stream = TcpStream::connect(host).await.expect("a server");
     let length = body.len();
@@ -30,7 +30,7 @@ async fn asked(endpoint: &str, operation: &str, body: &str) -> String {
     answer
 }
 
-fn name_of(url: &str) -> &str {
+pub fn name_of(url: &str) -> &str {
     let rest = url.trim_start_matches("dynamodb:");
     rest.split('?').next().expect("a name")
 }

@@ -9,6 +9,7 @@ pub mod approvals;
 pub mod desk;
 pub mod doubts;
 pub mod keys;
+pub mod large;
 pub mod late;
 pub mod limits;
 pub mod log;
@@ -94,6 +95,12 @@ macro_rules! conformance {
                     a_written_off_key_dedups_flagged_and_never_runs,
                     a_written_off_request_is_waited_for_while_it_can_land,
                     an_answer_to_what_is_no_doubt_changes_nothing,
+                }
+                large {
+                    the_largest_arguments_and_answers_are_kept_whole,
+                    many_large_duplicates_at_once_leave_a_receipt_each,
+                    corrected_arguments_may_be_of_another_size,
+                    a_large_receipt_is_pruned_like_any,
                 }
                 late {
                     a_late_applied_burns_a_key_in_doubt,

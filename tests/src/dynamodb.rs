@@ -15,6 +15,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
+use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use operators_kernel::DurableExec;
 use operators_seams::DynamoStore;
 use tokio::sync::OnceCell;
@@ -62,6 +65,24 @@ pub async fn fresh_table(endpoint: &str) -> String {
     let made = DynamoStore::create_table(&url).await;
     made.expect("a table");
     url
+}
+
+/// The hands of somebody with every right to a table: a client, and the table's name.
+pub fn admin(url: &str) -> (Client, String) {
+    let (table, options) = url.split_once('?').expect("options");
+    let endpoint = options.split("endpoint=").nth(1).expect("an endpoint");
+    let http = aws_smithy_http_client::Builder::new()
+        .tls_provider(Provider::Rustls(CryptoMode::Ring))
+        .build_https();
+    let config = Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .http_client(http)
+        .region(Region::new("eu-central-1"))
+        .endpoint_url(endpoint)
+        .credentials_provider(Credentials::new("admin", "admin", None, None, "made up"))
+        .build();
+    let table = table.trim_start_matches("dynamodb:").to_owned();
+    (Client::from_conf(config), table)
 }
 
 struct Server {

@@ -56,8 +56,9 @@ impl Table {
                 let request = self.client.scan().table_name(&self.name);
                 request
                     .consistent_read(true)
-                    .filter_expression(format!("begins_with({PK}, :p)"))
+                    .filter_expression(format!("begins_with({PK}, :p) AND {SK} = :sole"))
                     .expression_attribute_values(":p", text(&prefix))
+                    .expression_attribute_values(":sole", text(SOLE))
                     .set_exclusive_start_key(start.clone())
                     .send()
             })
@@ -66,7 +67,11 @@ impl Table {
             let name = |part: &str| last.get(part)?.as_s().ok();
             Some(format!("{}{BETWEEN}{}", name(PK)?, name(SK)?))
         });
-        Ok((answer.items.unwrap_or_default(), next))
+        let mut found = Vec::new();
+        for item in answer.items.unwrap_or_default() {
+            found.push(self.whole(item).await?);
+        }
+        Ok((found, next))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Reaching a table: the client, the store's dates, and what is checked before anything is trusted.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use aws_config::BehaviorVersion;
@@ -24,8 +25,8 @@ use super::{DynamoStore, Shared, table};
 use crate::dynamodb::trail::Trail;
 use crate::dynamodb::turns::Turns;
 
-/// The layout of items that this version writes.
-const LAYOUT: u32 = 1;
+/// The layout of items that this version writes: 1 had no texts in pieces, and is read as it is.
+const LAYOUT: u32 = 2;
 
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
@@ -48,7 +49,10 @@ impl DynamoStore {
         if let Some(problem) = found.table().and_then(table::judge) {
             return Err(table.unusable(problem));
         }
-        check_layout(&table).await?;
+        let table_id = found.table().and_then(|found| found.table_id());
+        let table_id = table_id.map(str::to_owned);
+        table.acked.table_id.get_or_init(|| table_id);
+        let layout = check_layout(&table).await?;
         Ok(Self {
             shared: Arc::new(Shared {
                 table,
@@ -56,6 +60,8 @@ impl DynamoStore {
                 unpaused: Unpaused::default(),
                 turns: Turns::default(),
                 lost: false.into(),
+                claims: 0.into(),
+                is_older: (layout < LAYOUT).into(),
             }),
         })
     }
@@ -110,6 +116,7 @@ async fn reach(url: &str) -> Result<Table, StoreError> {
                 .build(),
         ),
         observer,
+        acked: Arc::default(),
     };
     if config.region().is_none() {
         return Err(
@@ -120,21 +127,10 @@ async fn reach(url: &str) -> Result<Table, StoreError> {
 }
 
 /// Refuses what a newer version wrote; the first to come says which layout it is.
-async fn check_layout(table: &Table) -> Result<(), StoreError> {
-    let address = Address::of("table", &[]);
-    let found = if let Some(found) = table.get(&address).await? {
-        found
-    } else {
-        let mut item = address.item();
-        item.insert("layout".to_owned(), number(LAYOUT));
-        // Two that come first write the same.
-        table
-            .send(|| {
-                let request = table.client.put_item().table_name(&table.name);
-                request.set_item(Some(item.clone())).send()
-            })
-            .await?;
-        item
+async fn check_layout(table: &Table) -> Result<u32, StoreError> {
+    let Some(found) = table.get(&Address::of("table", &[])).await? else {
+        say_layout(table).await?;
+        return Ok(LAYOUT);
     };
     let layout: u32 = Fields::of(&found, "the table's own item")
         .number("layout")
@@ -144,7 +140,35 @@ async fn check_layout(table: &Table) -> Result<(), StoreError> {
             "it has layout {layout} and this version knows up to {LAYOUT}; use a newer version"
         )));
     }
+    Ok(layout)
+}
+
+/// Says which layout the table has from now on; two that do so at once write the same.
+async fn say_layout(table: &Table) -> Result<(), StoreError> {
+    let mut item = Address::of("table", &[]).item();
+    item.insert("layout".to_owned(), number(LAYOUT));
+    table
+        .send(|| {
+            let request = table.client.put_item().table_name(&table.name);
+            request.set_item(Some(item.clone())).send()
+        })
+        .await?;
     Ok(())
+}
+
+impl Shared {
+    /// Whoever is about to write says so to versions that could not read it. Not whoever connects:
+    /// that may be somebody who only looks.
+    pub(super) async fn raise_layout(&self) -> Result<(), StoreError> {
+        if self.is_older.load(Ordering::Relaxed) {
+            // Looked at again: a newer version may have been here meanwhile.
+            if check_layout(&self.table).await? < LAYOUT {
+                say_layout(&self.table).await?;
+            }
+            self.is_older.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
 }
 
 /// Notes the date of every answer.

@@ -12,6 +12,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::fields::{Fields, number, text};
+use super::pieces::{PIECE_BYTES, cut};
+use super::write::Write;
 
 /// One item of the table.
 pub(super) type Item = HashMap<String, AttributeValue>;
@@ -98,12 +100,13 @@ pub(super) struct First {
     pub(super) date_min: Option<i64>,
 }
 
-/// A receipt's item. It is put once and never again.
-pub(super) fn write_receipt(receipt: &Receipt) -> Result<Item, String> {
+/// A receipt's item and the pieces of its text. It is put once and never again.
+pub(super) fn write_receipt(receipt: &Receipt) -> Result<(Item, Vec<Write>), String> {
     let mut item = Address::receipt(&receipt.tenant_id, &receipt.receipt_id).item();
     let body = json::canonical(receipt).map_err(|error| error.to_string())?;
     item.insert("body".to_owned(), text(body));
-    Ok(item)
+    let pieces = cut(&mut item, "body", PIECE_BYTES).map(|(_, pieces)| pieces);
+    Ok((item, pieces.unwrap_or_default()))
 }
 
 /// A receipt from its item.

@@ -7,10 +7,10 @@ use super::Shared;
 use super::entity_item::EntityItem;
 use super::item::{Address, Span};
 use super::key_item::KeyItem;
-use super::request::{Expect, InTheWay, Write, Written};
 use super::sheet::{Kept, Sheet};
 use super::trail::Bundle;
 use super::trouble::fresh_id;
+use super::write::{Expect, InTheWay, Write, Written};
 use crate::page::Page;
 
 impl Shared {
@@ -22,7 +22,7 @@ impl Shared {
         page: Page,
         asked: StoreTime,
     ) -> Result<Kept, StoreError> {
-        let key = self.next_key(sheet, &page);
+        let mut key = self.next_key(sheet, &page);
         let entity = self.next_entity(sheet, &page)?;
         let is_believable = (key.is_some() && entity.is_some())
             || (entity.is_some() && !page.changes.waiters_added.is_empty());
@@ -32,7 +32,7 @@ impl Shared {
         }
         let elsewhere = next_elsewhere(sheet, &page);
         let receipts = page.changes.receipts;
-        let mut writes = self.writes(sheet, key.as_ref(), entity.as_ref())?;
+        let mut writes = self.writes(sheet, key.as_mut(), entity.as_ref())?;
         if let Some((address, before, next)) = &elsewhere {
             writes.push(Write::Put(next.write(address), Expect::Version(*before)));
         }
@@ -45,6 +45,15 @@ impl Shared {
             appended.await?;
             return Ok(Kept::Done);
         }
+        // INVARIANT (still-there): nothing is claimed in a table that lost what it acknowledged.
+        let is_claim = key.as_ref().is_some_and(|key| is_claim(sheet, key));
+        let known = if is_claim {
+            self.table.known().await?
+        } else {
+            None
+        };
+        let check = known.as_ref().map(|known| known.check.clone());
+        writes.extend(check.map(Write::Check));
         let bundle = Bundle {
             writes,
             receipts,
@@ -59,6 +68,9 @@ impl Shared {
                 Ok(Kept::Done)
             }
             Written::Refused(refused) => {
+                if known.is_some() && refused.last().is_some_and(InTheWay::is_something) {
+                    return Err(self.table.rolled_back());
+                }
                 let mut refused = refused.into_iter();
                 sheet.is_fact = false;
                 sheet.notes.clear();
@@ -66,18 +78,32 @@ impl Shared {
                 if key.is_some()
                     && let Some(InTheWay::Item(found)) = refused.next()
                 {
-                    sheet.key = self.read_key(found.as_ref())?;
+                    let found = self.read_key(found.as_ref())?;
+                    let [before, now] =
+                        [&sheet.key, &found].map(|key| key.as_ref().map_or(0, |key| key.version));
+                    self.check_version(before, now)?;
+                    sheet.key = found;
                     // A burned key is one for good: no entity changes its answer.
                     sheet.is_fact = sheet.is_burned();
                 }
                 if entity.is_some()
                     && let Some(InTheWay::Item(found)) = refused.next()
                 {
-                    sheet.entity = self.read_entity(found.as_ref())?;
+                    let found = self.read_entity(found.as_ref())?;
+                    self.check_version(sheet.entity.version, found.version)?;
+                    sheet.entity = found;
                 }
                 Ok(Kept::Again)
             }
         }
+    }
+
+    /// A record that was read or written before is of an earlier version now: versions only grow.
+    pub(super) fn check_version(&self, before: u64, now: u64) -> Result<(), StoreError> {
+        if now < before {
+            return Err(self.table.rolled_back());
+        }
+        Ok(())
     }
 
     fn next_key(&self, sheet: &Sheet, page: &Page) -> Option<KeyItem> {
@@ -135,18 +161,19 @@ impl Shared {
         }))
     }
 
-    /// The key first, then the entity, then what lists doubts.
+    /// The key first, then the entity, then what lists doubts and the pieces of long texts.
     fn writes(
         &self,
         sheet: &Sheet,
-        key: Option<&KeyItem>,
+        mut key: Option<&mut KeyItem>,
         entity: Option<&EntityItem>,
     ) -> Result<Vec<Write>, StoreError> {
         let mut writes = Vec::new();
-        if let Some(key) = key {
-            let item = key
-                .write()
-                .map_err(|problem| self.table.unusable(problem))?;
+        let mut pieces = Vec::new();
+        if let Some(key) = &mut key {
+            let written = key.write();
+            let (item, fresh) = written.map_err(|problem| self.table.unusable(problem))?;
+            pieces = fresh;
             let before = sheet.key.as_ref().map_or(0, |before| before.version);
             writes.push(Write::Put(item, Expect::Version(before)));
         }
@@ -163,6 +190,7 @@ impl Shared {
                 (true, true) | (false, false) => {}
             }
         }
+        writes.extend(pieces);
         Ok(writes)
     }
 
@@ -176,8 +204,7 @@ impl Shared {
     ) {
         let observer = &self.table.observer;
         if let Some(key) = key {
-            let is_new = sheet.key.as_ref().map(KeyItem::attempt_id) != Some(key.attempt_id());
-            if key.phase() == Phase::Intent && is_new {
+            if is_claim(sheet, &key) {
                 observer.begun(key.session(), key, asked);
             } else if key.phase() != Phase::Intent {
                 observer.settled(key.receipt_id());
@@ -203,4 +230,10 @@ fn next_elsewhere(sheet: &Sheet, page: &Page) -> Option<(Address, u64, EntityIte
     };
     let is_changed = page.changes.entities.contains(name);
     is_changed.then(|| (Address::entity(&name.0, &name.1), before.version, next))
+}
+
+/// Whether a key's next record is an attempt that was not there before.
+fn is_claim(sheet: &Sheet, key: &KeyItem) -> bool {
+    let before = sheet.key.as_ref().map(KeyItem::attempt_id);
+    key.phase() == Phase::Intent && before != Some(key.attempt_id())
 }

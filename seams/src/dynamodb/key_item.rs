@@ -10,11 +10,17 @@ use operators_kernel::{
 use super::fields::{Fields, number, text};
 use super::item::{Address, First, INTENT_OF, Item, Span, VERSION, read_span, to_json, write_span};
 use super::observer::Observer;
+use super::pieces::{Rest, cut, rests};
+use super::write::Write;
 
-/// The most bytes of a proposal, and of a result, that are kept: together with the rest they stay
-/// below an item's 400 KB.
-pub(super) const PROPOSAL_BYTES_MAX: usize = 200 * 1024;
-const RESULT_BYTES_MAX: usize = 128 * 1024;
+/// The longest proposal, and the longest application, that stay in the item itself: together with
+/// everything else they are below its 400 KB.
+const PROPOSAL_WHOLE_MAX: usize = 200 * 1024;
+const APPLICATION_WHOLE_MAX: usize = 130 * 1024;
+
+/// The most bytes of a result that are kept: with the receipt of the largest arguments, which is in
+/// the same write, it is below the 4 MB that one takes.
+const RESULT_BYTES_MAX: usize = 1_500_000;
 
 /// A key as it is kept.
 #[derive(Debug, Clone)]
@@ -25,6 +31,8 @@ pub(super) struct KeyItem {
     first: First,
     land: Span,
     open: Vec<(u32, Span)>,
+    /// The texts that go on in pieces, as they are in the table.
+    rests: Vec<Rest>,
 }
 
 impl KeyItem {
@@ -66,6 +74,7 @@ impl KeyItem {
             record: record.clone(),
             first,
             land,
+            rests: before.map_or_else(Vec::new, |before| before.rests.clone()),
         }
     }
 
@@ -152,10 +161,26 @@ impl KeyItem {
             },
             open,
             record,
+            rests: rests(item)?,
         })
     }
 
-    pub(super) fn write(&self) -> Result<Item, String> {
+    /// Its item, and the pieces of its long texts that are not in the table already.
+    pub(super) fn write(&mut self) -> Result<(Item, Vec<Write>), String> {
+        let mut item = self.item()?;
+        let long = [
+            ("proposal", PROPOSAL_WHOLE_MAX),
+            ("application", APPLICATION_WHOLE_MAX),
+        ];
+        let cuts = long.map(|(name, whole_max)| cut(&mut item, name, whole_max));
+        let (rests, pieces): (Vec<Rest>, Vec<_>) = cuts.into_iter().flatten().unzip();
+        let before = std::mem::replace(&mut self.rests, rests);
+        let fresh = self.rests.iter().zip(pieces);
+        let fresh = fresh.filter(|(rest, _)| !before.contains(rest));
+        Ok((item, fresh.flat_map(|(_, pieces)| pieces).collect()))
+    }
+
+    fn item(&self) -> Result<Item, String> {
         let record = &self.record;
         let proposal = &record.proposal;
         let address = Address::key(&proposal.tenant_id, &proposal.idempotency_key);
@@ -208,7 +233,7 @@ fn attempt_id(record: &KeyRecord) -> String {
     format!("{receipt_id}#{}.{}", record.generation, record.attempt)
 }
 
-/// A result too large for an item is kept as its digest.
+/// A result too large for one write is kept as its digest.
 fn kept(mut application: Application) -> Result<Application, String> {
     let result = &mut application.original.result;
     let bytes = to_json(result)?.len();
@@ -217,9 +242,4 @@ fn kept(mut application: Application) -> Result<Application, String> {
         *result = serde_json::json!({ "digest": digest, "bytes": bytes, "kept": false }).into();
     }
     Ok(application)
-}
-
-/// The size a proposal will have in an item.
-pub(super) fn proposal_bytes(proposal: &Proposal) -> Result<usize, String> {
-    to_json(proposal).map(|text| text.len())
 }

@@ -15,8 +15,9 @@ use super::Shared;
 use super::fields::{Fields, number, ordinal, text};
 use super::item::{Address, Item, VERSION};
 use super::pages::PAGE_SIZE;
-use super::request::{Expect, Range, Write, Written};
+use super::request::Range;
 use super::trouble::{Pauses, fresh_id};
+use super::write::{Expect, Write, Written};
 
 /// Receipts appended in one write: twenty pages of six kilobytes.
 const STEP_MAX: u64 = 20 * PAGE_SIZE;

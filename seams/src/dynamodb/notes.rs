@@ -18,9 +18,10 @@ use operators_kernel::{
 use super::Shared;
 use super::fields::{Fields, number, text};
 use super::item::{Address, Item, VERSION};
-use super::request::{Expect, Range, Write, Written};
+use super::request::Range;
 use super::trail::Bundle;
 use super::trouble::Pauses as Patience;
+use super::write::{Expect, Write, Written};
 use crate::book;
 use crate::page::Page;
 

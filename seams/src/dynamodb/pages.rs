@@ -12,9 +12,10 @@ use tokio::task::JoinSet;
 use super::Shared;
 use super::fields::{Fields, number, numbers, ordinal, text};
 use super::item::{Address, Item, VERSION};
-use super::request::{Expect, Range, Write, Written};
+use super::request::Range;
 use super::trail::{LANES, Line, lane_pk};
 use super::trouble::{Pauses, fresh_id};
+use super::write::{Expect, Write, Written};
 
 /// Receipts on one page: its ids fit into a few KB, so the last page is cheap to write again.
 pub(super) const PAGE_SIZE: u64 = 100;

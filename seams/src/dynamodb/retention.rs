@@ -10,11 +10,14 @@ use operators_kernel::{StoreError, TenantId};
 use super::Shared;
 use super::fields::{Fields, text};
 use super::item::{Address, Item};
-use super::request::{Expect, Write, Written};
+use super::pieces::blank;
 use super::trouble::{Pauses, fresh_id};
+use super::write::{Expect, Write, Written};
 
-/// Stubs in one write, which takes 100 items.
+/// Stubs looked for at once.
 const STUBS_AT_ONCE: usize = 90;
+/// The most items in one write.
+const WRITES_MAX: usize = 100;
 
 impl Shared {
     pub(super) async fn put_stubs(
@@ -45,15 +48,21 @@ impl Shared {
         let by_name: HashMap<&str, &PlacedStub> = names.zip(stubs).collect();
         let mut pauses = Pauses::new(&self.table.observer);
         loop {
-            let found = self.table.get_all(&addresses).await?;
-            let writes = found.into_iter().filter_map(|item| pruned(item, &by_name));
-            let writes: Vec<Write> = writes.collect();
+            let mut writes = Vec::new();
+            for item in self.table.get_all_as_kept(&addresses).await? {
+                let stubbed = pruned(item, &by_name);
+                let stubbed = stubbed.map_err(|problem| self.table.unusable(problem))?;
+                // What does not fit is found again by the next look.
+                if writes.len() + stubbed.len() <= WRITES_MAX {
+                    writes.extend(stubbed);
+                }
+            }
             if writes.is_empty() {
                 return Ok(());
             }
             let id = fresh_id().map_err(|problem| self.table.unavailable(problem))?;
             match self.table.write(&id, &writes).await? {
-                Written::Done => return Ok(()),
+                Written::Done => {}
                 // Somebody else prunes too: look again at what is left.
                 Written::Refused(_) if pauses.pause(&self.table.observer).await => {}
                 Written::Refused(_) => {
@@ -64,13 +73,17 @@ impl Shared {
     }
 }
 
-/// The write that leaves a stub of this receipt, unless there is one.
-fn pruned(mut item: Item, stubs: &HashMap<&str, &PlacedStub>) -> Option<Write> {
+/// The writes that leave a stub of this receipt, unless there is one.
+fn pruned(mut item: Item, stubs: &HashMap<&str, &PlacedStub>) -> Result<Vec<Write>, String> {
     let fields = Fields::of(&item, "a receipt");
-    let stub = stubs.get(fields.text("pk").ok()?)?;
-    if is_stub(fields.text("body").ok()?) {
-        return None;
+    let Some(stub) = stubs.get(fields.text("pk")?) else {
+        return Ok(Vec::new());
+    };
+    if is_stub(fields.text("body")?) {
+        return Ok(Vec::new());
     }
+    let mut writes = blank(&mut item)?;
     item.insert("body".to_owned(), text(&stub.stub));
-    Some(Write::Put(item, Expect::Unpruned))
+    writes.push(Write::Put(item, Expect::Unpruned));
+    Ok(writes)
 }

@@ -102,6 +102,8 @@ impl Shared {
         let entity = sheet.entity_address();
         let key = sheet.key_name.as_ref();
         let key = key.map(|key| Address::key(&sheet.tenant, key));
+        // Before the look: others of this process may write it meanwhile.
+        let seen = self.table.observer.entity(&entity.pk);
         let addresses: Vec<Address> = std::iter::once(entity).chain(key).collect();
         let mut found = match addresses.as_slice() {
             [entity] => vec![self.table.get(entity).await?],
@@ -110,6 +112,7 @@ impl Shared {
         .into_iter();
         let entity = found.next().flatten();
         sheet.entity = self.read_entity(entity.as_ref())?;
+        self.check_version(seen.map_or(0, |seen| seen.version), sheet.entity.version)?;
         let key = found.next().flatten();
         sheet.key = self.read_key(key.as_ref())?;
         // Read when it is asked for, and never beside itself.
@@ -189,7 +192,7 @@ impl Shared {
                 Want::Intents(session) => {
                     let holding = sheet.entity.holding.clone();
                     let held = holding.map(|key| (sheet.tenant.clone(), key));
-                    let record = self.bury(session, held).await?;
+                    let record = Box::pin(self.bury(session, held)).await?;
                     if record.is_dead {
                         sheet.buried.insert(session);
                     }

@@ -15,18 +15,18 @@ use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use super::fields::{Fields, number, ordinal, text};
 use super::item::{Address, Item, write_receipt};
-use super::request::{Expect, InTheWay, Range, Table, Write, Written};
+use super::pieces::PIECE_BYTES;
+use super::request::{Range, Table};
 use super::trouble::{Pauses, chance, fresh_id};
+use super::write::{Expect, InTheWay, Write, Written};
 
 /// Lanes of one tenant: as many writes of one tenant go on at once, in one process or several.
 /// Fixed for ever: readers look at all of them.
 pub(super) const LANES: usize = 16;
 
-/// The most receipts in one write: it takes 100 items, and 4 MB.
+/// The most receipts in one write, pieces counted as receipts: it takes 100 items, and 4 MB.
 const BATCH_MAX: usize = 90;
 const BATCH_BYTES_MAX: usize = 3_000_000;
-/// The largest receipt that surely fits into an item.
-const RECEIPT_BYTES_MAX: usize = 300 * 1024;
 
 /// Where a tenant's lanes end, as far as this process knows.
 #[derive(Debug)]
@@ -142,6 +142,7 @@ impl Trail {
             let written = table.write(&id, &all).await;
             let refused = match written {
                 Ok(Written::Done) => {
+                    table.acked.line(lane.line(tenant), &id);
                     lane.advance(receipts.len());
                     return Ok(Written::Done);
                 }
@@ -177,16 +178,6 @@ impl Trail {
         tenant: &TenantId,
         receipts: Vec<Receipt>,
     ) -> Result<(), StoreError> {
-        if let Some(large) = receipts
-            .iter()
-            .find(|r| receipt_bytes(r) > RECEIPT_BYTES_MAX)
-        {
-            // Alone: it must not take others down with it.
-            return Err(table.unusable(format!(
-                "receipt `{}` is larger than an item can be (400 KB); shorten the arguments",
-                large.receipt_id
-            )));
-        }
         let batch = self.batch(tenant);
         for mut answer in batch.push(receipts) {
             loop {
@@ -246,21 +237,25 @@ impl Batch {
 
     fn take(&self) -> Vec<Pending> {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut bytes = 0;
+        let (mut bytes, mut items) = (0, 0);
         let fits = |(receipt, _): &&Pending| {
-            bytes += receipt_bytes(receipt);
-            bytes <= BATCH_BYTES_MAX
+            let size = receipt_bytes(receipt);
+            bytes += size;
+            items += 1 + size / PIECE_BYTES;
+            bytes <= BATCH_BYTES_MAX && items <= BATCH_MAX
         };
-        let count = pending.iter().take(BATCH_MAX).take_while(fits).count();
+        let count = pending.iter().take_while(fits).count();
         let count = count.max(1).min(pending.len());
         pending.drain(..count).collect()
     }
 }
 
-/// About how large a receipt's item is; its arguments are all that can be large.
+/// About how large a receipt is; what was asked and what was said of it is all that can be large.
 fn receipt_bytes(receipt: &Receipt) -> usize {
     let args = serde_json::to_string(&receipt.action.args);
-    args.map_or(0, |args| args.len()) + 4_096
+    let said = [&receipt.error, &receipt.note, &receipt.effect_id];
+    let said: usize = said.into_iter().flatten().map(String::len).sum();
+    args.map_or(0, |args| args.len()) + said + 4_096
 }
 
 impl Ends {
@@ -289,7 +284,7 @@ impl Ends {
 }
 
 impl Lane {
-    /// Everything to be written, the lane's new line last.
+    /// Everything to be written: what was given, the receipts, their pieces, the lane's new line.
     async fn with_line(
         &mut self,
         table: &Table,
@@ -308,25 +303,32 @@ impl Lane {
             line.map_or(0, |line| line.last())
         };
         *self.end = Some(end);
-        let mut all = writes.to_vec();
+        let (mut all, mut pieces) = (writes.to_vec(), Vec::new());
         for (number, receipt) in (end + 1..).zip(receipts) {
-            let mut item = write_receipt(receipt).map_err(|problem| table.unusable(problem))?;
+            let written = write_receipt(receipt);
+            let (mut item, long) = written.map_err(|problem| table.unusable(problem))?;
+            pieces.extend(long);
             item.insert("lane".to_owned(), super::fields::number(self.index));
             item.insert("number".to_owned(), super::fields::number(number));
             all.push(Write::Put(item, Expect::Absent));
         }
+        all.extend(pieces);
         let ids = receipts
             .iter()
             .map(|receipt| text(receipt.receipt_id.as_str()));
-        let mut line = Address {
-            pk,
-            sk: ordinal(end + 1),
-        }
-        .item();
+        let mut line = self.line(tenant).item();
         line.insert("ids".to_owned(), AttributeValue::L(ids.collect()));
         line.insert("at".to_owned(), number(at.0));
         all.push(Write::Put(line, Expect::Absent));
         Ok(all)
+    }
+
+    /// Where its next line goes.
+    fn line(&self, tenant: &TenantId) -> Address {
+        Address {
+            pk: lane_pk(tenant, self.index),
+            sk: ordinal(self.end.map_or(1, |end| end.saturating_add(1))),
+        }
     }
 
     fn advance(&mut self, count: usize) {

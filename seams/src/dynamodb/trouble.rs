@@ -10,12 +10,13 @@ use operators_kernel::{StoreError, StoreTime};
 use super::fields::Fields;
 use super::item::BY;
 use super::observer::Observer;
-use super::request::{InTheWay, Table};
+use super::request::Table;
+use super::write::InTheWay;
 
 /// The pauses before a request is sent again; the last one is repeated.
 const PAUSES_MS: [u64; 6] = [5, 15, 40, 100, 250, 500];
 /// How long a request is sent again; the caller has patience of its own.
-const PATIENCE: Duration = Duration::from_secs(4);
+pub(super) const PATIENCE: Duration = Duration::from_secs(4);
 /// What the store has to say after a request.
 pub(super) enum Failure {
     /// It may succeed later.

@@ -14,7 +14,6 @@ use tokio::sync::OwnedMutexGuard;
 use super::Shared;
 use super::fields::Fields;
 use super::item::{Address, PK};
-use super::key_item::{PROPOSAL_BYTES_MAX, proposal_bytes};
 use super::sheet::{Kept, Sheet};
 use super::trouble::Pauses;
 use crate::book::{self, Asker, Book};
@@ -93,7 +92,6 @@ impl Shared {
             claim.proposal.entity_key.clone(),
             claim.proposal.idempotency_key.clone(),
         );
-        self.check_size(&claim)?;
         let _turn = self.turns.take(tenant, &entity).await;
         let limits = &claim.proposal.limits;
         let _limits = self.turns.take_limits(tenant, limits).await;
@@ -121,19 +119,6 @@ impl Shared {
                 Kept::Again => tries.again(self).await?,
             }
         }
-    }
-
-    /// What cannot be kept is not begun.
-    fn check_size(&self, claim: &Claim) -> Result<(), StoreError> {
-        let bytes = proposal_bytes(&claim.proposal);
-        let bytes = bytes.map_err(|problem| self.table.unusable(problem))?;
-        if bytes <= PROPOSAL_BYTES_MAX {
-            return Ok(());
-        }
-        let key = &claim.proposal.idempotency_key;
-        Err(self.table.unusable(format!(
-            "the action of key `{key}` has {bytes} bytes, and it keeps at most {PROPOSAL_BYTES_MAX}"
-        )))
     }
 
     pub(super) async fn settle(
