@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hashbrown::HashMap;
-use operators_kernel::life::{self, KeyRecord, NoteKind, NoteName, Phase};
+use operators_kernel::life::{KeyRecord, NoteKind, NoteName, Phase};
 use operators_kernel::log::Log;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Clock, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey,
@@ -101,31 +101,6 @@ impl MemoryStore {
         })
     }
 
-    /// What one claim needs. What several need is all: where one of them turned out to need more,
-    /// those before it would be decided twice.
-    fn reach_of_claims(&self, claims: &[Claim]) -> Reach {
-        match claims {
-            [one] => {
-                let proposal = &one.proposal;
-                let (key, entity) = (&proposal.idempotency_key, &proposal.entity_key);
-                self.halls.of(key, entity)
-            }
-            _ => Reach::All,
-        }
-    }
-
-    /// As for claims; an alert is a note, which is written last.
-    fn reach_of_settlements(&self, settlements: &[Settlement]) -> Reach {
-        match settlements {
-            [one] if !life::may_raise(&one.proposal) => {
-                let proposal = &one.proposal;
-                let (key, entity) = (&proposal.idempotency_key, &proposal.entity_key);
-                self.halls.of(key, entity)
-            }
-            _ => Reach::All,
-        }
-    }
-
     fn unusable(&self, problem: String) -> StoreError {
         StoreError::Unusable {
             store: self.describe(),
@@ -179,7 +154,7 @@ impl DurableExec for MemoryStore {
         {
             self.halls.trail.ask_again(&again.proposal.receipt_id);
         }
-        self.with(self.reach_of_claims(&claims), |held| {
+        self.with(Reach::of_claims(&claims), |held| {
             claims
                 .iter()
                 .map(|claim| book::claim(held, tenant, claim))
@@ -194,7 +169,7 @@ impl DurableExec for MemoryStore {
         settlements: Vec<Settlement>,
     ) -> Result<Vec<SettleAnswer>, StoreError> {
         let (answers, has_waiters) = self
-            .with(self.reach_of_settlements(&settlements), |held| {
+            .with(Reach::of_settlements(&settlements), |held| {
                 let settlements = settlements.iter();
                 let answers = settlements.map(|settlement| book::settle(held, tenant, settlement));
                 let answers: Result<_, _> = answers.collect();
@@ -229,7 +204,7 @@ impl DurableExec for MemoryStore {
             place: ticket,
         };
         let passed = self
-            .with(self.halls.of_entity(entity), |held| {
+            .with(Reach::of_entity(entity), |held| {
                 book::pass(held, tenant, entity, asker)
             })
             .await;
@@ -251,7 +226,7 @@ impl DurableExec for MemoryStore {
         ticket: Ticket,
     ) -> Result<(), StoreError> {
         let left = self
-            .with(self.halls.of_entity(entity), |held| {
+            .with(Reach::of_entity(entity), |held| {
                 Ok(held.remove_waiter(tenant, entity, ticket)?)
             })
             .await;
@@ -304,7 +279,7 @@ impl Ledger for MemoryStore {
         key: &IdempotencyKey,
         entity: &EntityKey,
     ) -> Result<Glimpse, StoreError> {
-        self.with(self.halls.of(key, entity), |held| {
+        self.with(Reach::of(key, entity), |held| {
             Ok(Glimpse {
                 key: held.key(tenant, key)?.map(Shared::into_inner),
                 entity: held.entity(tenant, entity)?,

@@ -72,30 +72,39 @@ impl Shared {
                     return Err(self.table.rolled_back());
                 }
                 let mut refused = refused.into_iter();
-                sheet.is_fact = false;
-                sheet.notes.clear();
-                sheet.elsewhere = None;
-                if key.is_some()
-                    && let Some(InTheWay::Item(found)) = refused.next()
-                {
-                    let found = self.read_key(found.as_ref())?;
-                    let [before, now] =
-                        [&sheet.key, &found].map(|key| key.as_ref().map_or(0, |key| key.version));
-                    self.check_version(before, now)?;
-                    sheet.key = found;
-                    // A burned key is one for good: no entity changes its answer.
-                    sheet.is_fact = sheet.is_burned();
-                }
-                if entity.is_some()
-                    && let Some(InTheWay::Item(found)) = refused.next()
-                {
-                    let found = self.read_entity(found.as_ref())?;
-                    self.check_version(sheet.entity.version, found.version)?;
-                    sheet.entity = found;
-                }
+                let found_key = key.and_then(|_| refused.next());
+                let found_entity = entity.and_then(|_| refused.next());
+                self.take_in(sheet, found_key, found_entity)?;
                 Ok(Kept::Again)
             }
         }
+    }
+
+    /// What was found in the way of a key and of an entity is what the next decision is made on.
+    fn take_in(
+        &self,
+        sheet: &mut Sheet,
+        key: Option<InTheWay>,
+        entity: Option<InTheWay>,
+    ) -> Result<(), StoreError> {
+        sheet.is_fact = false;
+        sheet.notes.clear();
+        sheet.elsewhere = None;
+        if let Some(InTheWay::Item(found)) = key {
+            let found = self.read_key(found.as_ref())?;
+            let [before, now] =
+                [&sheet.key, &found].map(|key| key.as_ref().map_or(0, |key| key.version));
+            self.check_version(before, now)?;
+            sheet.key = found;
+            // A burned key is one for good: no entity changes its answer.
+            sheet.is_fact = sheet.is_burned();
+        }
+        if let Some(InTheWay::Item(found)) = entity {
+            let found = self.read_entity(found.as_ref())?;
+            self.check_version(sheet.entity.version, found.version)?;
+            sheet.entity = found;
+        }
+        Ok(())
     }
 
     /// A record that was read or written before is of an earlier version now: versions only grow.

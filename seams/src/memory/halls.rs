@@ -7,10 +7,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName};
+use operators_kernel::life::{self, EntityRecord, KeyRecord, Note, NoteName};
 use operators_kernel::{
-    Clock, EntityKey, IdempotencyKey, Receipt, SessionId, Shared, Slip, StoreTime, TenantId,
-    Ticket, Timestamp,
+    Claim, Clock, EntityKey, IdempotencyKey, Proposal, Receipt, SessionId, Settlement, Shared,
+    Slip, StoreTime, TenantId, Ticket, Timestamp,
 };
 
 use crate::book::{Book, Change, Waiter};
@@ -51,6 +51,40 @@ pub(super) enum Reach {
     Two(usize, usize),
     /// Every one.
     All,
+}
+
+impl Reach {
+    /// The halls of an action.
+    pub(super) fn of(key: &IdempotencyKey, entity: &EntityKey) -> Self {
+        Self::Two(place(key.as_str()), place(entity.as_str()))
+    }
+
+    /// The hall of an entity.
+    pub(super) fn of_entity(entity: &EntityKey) -> Self {
+        let hall = place(entity.as_str());
+        Self::Two(hall, hall)
+    }
+
+    /// What the end of a claim may need. An alert is a note, which is written last.
+    pub(super) fn of_settlements(settlements: &[Settlement]) -> Self {
+        match settlements {
+            [one] if !life::may_raise(&one.proposal) => Self::of_proposal(&one.proposal),
+            _ => Self::All,
+        }
+    }
+
+    /// What claims need. That of several is all: where one of them turned out to need more, those
+    /// before it would be decided twice.
+    pub(super) fn of_claims(claims: &[Claim]) -> Self {
+        match claims {
+            [one] => Self::of_proposal(&one.proposal),
+            _ => Self::All,
+        }
+    }
+
+    fn of_proposal(proposal: &Proposal) -> Self {
+        Self::of(&proposal.idempotency_key, &proposal.entity_key)
+    }
 }
 
 /// Why a decision cannot be made with what is held.
@@ -97,17 +131,6 @@ impl Halls {
             halls: (0..HALLS).map(hall).collect(),
             trail: Trail::default(),
         }
-    }
-
-    /// The halls of an action.
-    pub(super) fn of(&self, key: &IdempotencyKey, entity: &EntityKey) -> Reach {
-        Reach::Two(place(key.as_str()), place(entity.as_str()))
-    }
-
-    /// The hall of an entity.
-    pub(super) fn of_entity(&self, entity: &EntityKey) -> Reach {
-        let hall = place(entity.as_str());
-        Reach::Two(hall, hall)
     }
 
     /// The halls of `reach`, when nobody else is in them.
