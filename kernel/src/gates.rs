@@ -10,13 +10,13 @@
 //! ```compile_fail
 //! # use operators_kernel::{ActionResult, ExecError, gates};
 //! async fn skip_the_claim(weighed: Box<gates::Weighed>, reply: &mut gates::Reply)
-//!     -> Result<ActionResult, ExecError> { weighed.settle(reply).await }
+//!     -> Result<Box<ActionResult>, ExecError> { weighed.settle(reply).await }
 //! ```
 //!
 //! ```
 //! # use operators_kernel::{ActionResult, ExecError, gates};
 //! async fn in_order(answered: gates::Answered, reply: &mut gates::Reply)
-//!     -> Result<ActionResult, ExecError> { answered.settle(reply).await }
+//!     -> Result<Box<ActionResult>, ExecError> { answered.settle(reply).await }
 //! ```
 
 use std::sync::Arc;

@@ -26,7 +26,7 @@ use serde_json::json;
 use crate::support::{receipts_of, words};
 use vendor::{Dice, Door, MAX_LAND, Vendor};
 
-const SEEDS: u64 = 24;
+const SEEDS: u64 = 40;
 const PROPOSALS: u64 = 220;
 const EXECUTORS: u64 = 3;
 const KEYS: u64 = 36;
