@@ -10,6 +10,7 @@ mod ledger;
 mod log;
 mod open;
 mod proposals;
+mod receipts;
 mod records;
 mod rows;
 mod stage;

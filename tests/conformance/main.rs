@@ -5,6 +5,7 @@ mod one_commit;
 mod programs;
 mod sqlite_file;
 mod sqlite_rollback;
+mod sqlite_shelves;
 
 use operators_tests::conformance;
 use operators_tests::dynamodb::DynamoBench;

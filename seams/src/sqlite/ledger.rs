@@ -7,28 +7,16 @@ use async_trait::async_trait;
 use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
 use operators_kernel::log::Log;
 use operators_kernel::{
-    Cursor, EntityKey, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt,
-    ReceiptFilter, StoreError, StoreTime, TenantId,
+    Cursor, EntityKey, Glimpse, IdempotencyKey, Ledger, LedgerEntry, ReceiptFilter, StoreError,
+    StoreTime, TenantId,
 };
 use rusqlite::Connection;
 
 use super::open::{in_words, open_to_look};
 use super::proposals::Proposals;
+use super::receipts::find_receipts;
 use super::records::{self, KEY_COLUMNS, RowError};
 use super::{SqliteStore, describe};
-
-/// Filters on what has no column of its own look into the body.
-const RECEIPTS: &str = "\
-    AND sequence > ?2 AND sequence < ?3 AND substr(body, 1, 10) <> '{\"pruned\":' \
-    AND (?6 IS NULL OR settled_at >= ?6) AND (?7 IS NULL OR settled_at < ?7) \
-    AND (?8 IS NULL OR body ->> '$.operator' = ?8) \
-    AND (?9 IS NULL OR body ->> '$.decision' = ?9) \
-    AND (?10 IS NULL OR body ->> '$.outcome' = ?10) \
-    AND (?11 IS NULL OR body ->> '$.reason' = ?11) \
-    AND (?12 IS NULL OR body ->> '$.action.tool' = ?12) \
-    AND (?13 IS NULL OR body ->> '$.entity_key' = ?13) \
-    AND (?14 IS NULL OR body ->> '$.correlation_id' = ?14) \
-    AND (?15 IS NULL OR body ->> '$.run_id' = ?15)";
 
 impl SqliteStore {
     /// Looks at the file on a thread that may block, in one snapshot.
@@ -183,65 +171,4 @@ impl Ledger for SqliteStore {
         })
         .await
     }
-}
-
-fn find_receipts(
-    connection: &Connection,
-    tenant: &TenantId,
-    filter: &ReceiptFilter,
-    cursor: Cursor,
-    limit: usize,
-) -> Result<Vec<LedgerEntry>, RowError> {
-    let bound = |sequence: u64| i64::try_from(sequence).unwrap_or(i64::MAX);
-    let (after, before, order) = match cursor {
-        Cursor::After(start) => (bound(start), i64::MAX, "ASC"),
-        Cursor::Before(end) => (-1, bound(end), "DESC"),
-    };
-    // One receipt and one key have an index; all others are read in the order of the rows, whosever
-    // they are: `+` keeps SQLite from sorting all of a tenant's receipts for every page.
-    let found_by = match (&filter.receipt_id, &filter.idempotency_key) {
-        (Some(_), Some(_)) => "+tenant = ?1 AND receipt_id = ?4 AND +idempotency_key = ?5",
-        (Some(_), None) => "+tenant = ?1 AND receipt_id = ?4",
-        (None, Some(_)) => "tenant = ?1 AND idempotency_key = ?5",
-        (None, None) => "+tenant = ?1",
-    };
-    let select = "SELECT sequence, body FROM receipt WHERE";
-    let statement = format!("{select} {found_by} {RECEIPTS} ORDER BY sequence {order} LIMIT ?16");
-    let mut statement = connection.prepare_cached(&statement)?;
-    let mut found = statement.query(rusqlite::params![
-        tenant.as_str(),
-        after,
-        before,
-        filter.receipt_id.as_deref(),
-        filter.idempotency_key.as_ref().map(IdempotencyKey::as_str),
-        filter.since.map(|time| time.to_string()),
-        filter.until.map(|time| time.to_string()),
-        filter
-            .operator
-            .as_ref()
-            .map(operators_kernel::OperatorName::as_str),
-        filter.decision.map(operators_kernel::Disposition::as_str),
-        filter.outcome.map(operators_kernel::ReceiptOutcome::as_str),
-        filter.reason.map(operators_kernel::Reason::as_str),
-        filter.tool.as_ref().map(operators_kernel::ToolName::as_str),
-        filter.entity_key.as_ref().map(EntityKey::as_str),
-        filter.correlation_id,
-        filter.run_id,
-        i64::try_from(limit.min(PAGE_MAX)).unwrap_or(i64::MAX),
-    ])?;
-    let mut entries = Vec::new();
-    while let Some(row) = found.next()? {
-        entries.push(LedgerEntry {
-            sequence: row.get::<_, i64>(0)?.try_into().unwrap_or(0),
-            receipt: read_receipt(&row.get::<_, String>(1)?)?,
-        });
-    }
-    Ok(entries)
-}
-
-fn read_receipt(body: &str) -> Result<Receipt, RowError> {
-    serde_json::from_str(body).map_err(|error| RowError::Meaning {
-        what: "a receipt".to_owned(),
-        problem: error.to_string(),
-    })
 }

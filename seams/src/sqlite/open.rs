@@ -25,6 +25,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0005_log_sealed.sql"),
     include_str!("../../migrations/sqlite/0006_retention.sql"),
     include_str!("../../migrations/sqlite/0007_itself.sql"),
+    include_str!("../../migrations/sqlite/0008_shelves.sql"),
 ];
 
 /// The schema from which on every receipt has a place in a log.

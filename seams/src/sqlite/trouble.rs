@@ -36,6 +36,10 @@ impl Trouble {
     pub(super) fn of_fall(path: &Path, fall: Fall) -> Self {
         match fall {
             Fall::Sql(error) => sorted(path, &error),
+            Fall::Closed(problem) => Self::from(StoreError::Unavailable {
+                store: describe(path),
+                problem,
+            }),
             Fall::RolledBack(problem) => Self {
                 damage: Some(problem.clone()),
                 told: StoreError::Unusable {

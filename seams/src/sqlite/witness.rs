@@ -4,7 +4,8 @@
 //! A file that was moved over ours is another file. One that was copied over ours is the same file with
 //! older pages, of which `SQLite` notices nothing: it goes on with the pages it has in memory and in its
 //! log. But whoever writes into a file changes its time, which otherwise only a log that is folded back
-//! does; then memory is given up and what was acknowledged is looked for, page by page.
+//! does; then what was acknowledged is looked for, page by page, by a connection of its own, which has
+//! none in memory.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -12,6 +13,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
+
+use super::open::open_to_look;
 
 const NEWEST: &str = "SELECT sequence, receipt_id FROM receipt ORDER BY sequence DESC LIMIT 1";
 const IDENTITY: &str = "SELECT identity FROM operators_store";
@@ -34,16 +37,6 @@ const REPLACED: &str = "store rolled back: its file, or the log beside it, was r
     to it that one store is at this path, compare its receipts with the systems the actions touched, \
     then restart";
 
-/// What a look at the files came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
-    /// They are as they were.
-    Same,
-    /// Somebody wrote into the file itself: a log was folded back, or a copy was put in its place.
-    /// Nothing that is in memory may be believed.
-    Changed,
-}
-
 /// Why a store must not be used any more.
 #[derive(Debug)]
 pub(super) enum Fall {
@@ -51,6 +44,8 @@ pub(super) enum Fall {
     RolledBack(String),
     /// It could not be asked.
     Sql(rusqlite::Error),
+    /// It could not be opened to be asked.
+    Closed(String),
 }
 
 /// A receipt that was acknowledged, by its number and its id.
@@ -101,17 +96,16 @@ impl Witness {
         })
     }
 
-    /// Looks at the files, before a transaction.
-    pub(super) fn look(&mut self) -> Result<Look, Fall> {
+    /// Looks at the files, before a transaction: whether they are those that are open, and whether
+    /// somebody wrote into the file itself. That is a log that was folded back, or a copy that was put
+    /// in its place.
+    pub(super) fn look(&mut self) -> Result<(), Fall> {
         self.look_where()?;
         let [file, ..] = &self.paths;
         let looks = looks_of(file);
-        if looks == self.looks {
-            return Ok(Look::Same);
-        }
+        self.is_changed |= looks != self.looks;
         self.looks = looks;
-        self.is_changed = true;
-        Ok(Look::Changed)
+        Ok(())
     }
 
     /// Whether the paths still lead to the files that are open: what is committed elsewhere binds
@@ -127,29 +121,41 @@ impl Witness {
     /// Looks for what was acknowledged, inside a transaction: for the newest, or for all of it if the
     /// file changed.
     pub(super) fn check(&mut self, connection: &Connection) -> Result<(), Fall> {
+        if !self.is_changed {
+            let newest = self.recent.back().or(self.earlier.back());
+            return self.find(connection, newest.into_iter());
+        }
+        // What the connection has in memory would hide what is in the file; to give that up would have
+        // all of it read again, several times a second under load.
+        let [file, ..] = &self.paths;
+        let afresh = open_to_look(file).map_err(Fall::Closed)?;
+        let remembered = self.earlier.iter().chain(&self.recent);
+        match self.find(&afresh, remembered) {
+            // Older pages beneath newer ones in the log do not fit together.
+            Err(Fall::Sql(error)) if is_damage(&error) => {
+                return Err(Fall::RolledBack(FORGOT.to_owned()));
+            }
+            found => found?,
+        }
+        self.earlier.append(&mut self.recent);
+        keep_newest(&mut self.earlier, EARLIER_MAX);
+        self.is_changed = false;
+        Ok(())
+    }
+
+    /// Whether this is the store that it was, and holds these.
+    fn find<'a>(
+        &self,
+        connection: &Connection,
+        acked: impl Iterator<Item = &'a Acked>,
+    ) -> Result<(), Fall> {
         let mut statement = connection.prepare_cached(IDENTITY).map_err(unasked)?;
         let identity: String = statement.query_row([], |row| row.get(0)).map_err(unasked)?;
-        let newest = self.recent.back().or(self.earlier.back());
-        let remembered = self.earlier.iter().chain(&self.recent);
-        let is_there = if self.is_changed {
-            all_there(connection, remembered)
+        if identity == self.identity && all_there(connection, acked).map_err(unasked)? {
+            Ok(())
         } else {
-            all_there(connection, newest.into_iter())
-        };
-        let is_there = match is_there {
-            // Older pages beneath newer ones in the log do not fit together.
-            Err(error) if self.is_changed && is_damage(&error) => false,
-            is_there => is_there.map_err(unasked)?,
-        };
-        if identity != self.identity || !is_there {
-            return Err(Fall::RolledBack(FORGOT.to_owned()));
+            Err(Fall::RolledBack(FORGOT.to_owned()))
         }
-        if self.is_changed {
-            self.earlier.append(&mut self.recent);
-            keep_newest(&mut self.earlier, EARLIER_MAX);
-            self.is_changed = false;
-        }
-        Ok(())
     }
 
     /// Remembers the newest receipt of a commit.

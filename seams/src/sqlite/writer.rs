@@ -23,7 +23,7 @@ use super::records::RowError;
 use super::rows::{Around, Rows};
 use super::stage::Stage;
 use super::trouble::{Trouble, sorted};
-use super::witness::{Acked, Fall, Look, Witness};
+use super::witness::{Acked, Fall, Witness};
 use crate::book::BookError;
 use calls::{Call, Job, Pending};
 
@@ -322,16 +322,7 @@ impl Desk {
                 problem: problem.clone(),
             });
         }
-        match self.witness.look() {
-            Ok(Look::Same) => Ok(()),
-            Ok(Look::Changed) => {
-                // What is in memory would hide what is in the file.
-                self.stage = None;
-                self.execute("PRAGMA shrink_memory")
-                    .map_err(|error| self.sort(&error))
-            }
-            Err(fall) => Err(self.fell(fall)),
-        }
+        self.witness.look().map_err(|fall| self.fell(fall))
     }
 
     fn check_where(&mut self) -> Result<(), StoreError> {
