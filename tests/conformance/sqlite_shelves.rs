@@ -1,5 +1,5 @@
 //! The receipts of one key lie on shelves by their numbers: all of them are found, in their order, by
-//! rule 5.4.
+//! rule 5.8.
 
 use operators_kernel::{Cursor, Ledger, ReceiptFilter};
 use operators_seams::SqliteStore;
