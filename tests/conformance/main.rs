@@ -3,6 +3,7 @@
 mod interleavings;
 mod one_commit;
 mod programs;
+mod sqlite_alive;
 mod sqlite_file;
 mod sqlite_rollback;
 mod sqlite_shelves;

@@ -24,12 +24,28 @@ pub(super) struct ClaimItem {
     pub(super) tenant: TenantId,
     pub(super) claim: Claim,
     fingerprint: String,
-    effect: String,
-    on_unknown: String,
-    /// What its intent would keep; none where nobody expects one.
-    proposal: Option<String>,
+    /// None where nobody expects one.
+    intent: Option<Intent>,
     duplicate: Pieces<4>,
     refusal: Option<Pieces<3>>,
+}
+
+/// What only the intent of a claim keeps.
+#[derive(Debug)]
+struct Intent {
+    effect: String,
+    on_unknown: String,
+    proposal: String,
+}
+
+impl Intent {
+    fn of(claim: &Claim) -> Result<Self, Trouble> {
+        Ok(Self {
+            effect: to_json(&claim.effect)?,
+            on_unknown: to_json(&claim.on_unknown)?,
+            proposal: to_long_json(&claim.proposal)?,
+        })
+    }
 }
 
 impl ClaimItem {
@@ -39,14 +55,12 @@ impl ClaimItem {
         claim: &Claim,
         is_likely_burned: bool,
     ) -> Result<Self, Trouble> {
-        let proposal = (!is_likely_burned).then(|| to_long_json(&claim.proposal));
+        let intent = (!is_likely_burned).then(|| Intent::of(claim));
         Ok(Self {
             tenant: tenant.clone(),
             claim: claim.clone(),
             fingerprint: claim.fingerprint.0.text(),
-            effect: to_json(&claim.effect)?,
-            on_unknown: to_json(&claim.on_unknown)?,
-            proposal: proposal.transpose()?,
+            intent: intent.transpose()?,
             duplicate: pieces::of_duplicate(claim)?,
             refusal: pieces::of_refusal(claim)?,
         })
@@ -54,7 +68,7 @@ impl ClaimItem {
 
     /// About how many bytes it adds to a statement.
     pub(super) fn weight(&self) -> usize {
-        let intent = self.proposal.as_ref().map_or(0, String::len);
+        let intent = self.intent.as_ref().map_or(0, |kept| kept.proposal.len());
         let refusal = self.refusal.as_ref().map_or(0, Pieces::len);
         intent + self.duplicate.len() + refusal
     }
@@ -77,6 +91,10 @@ impl ClaimItem {
     fn values(&self) -> [Value<'_>; 20] {
         let claim = &self.claim;
         let [first, second, third, last] = self.duplicate.each();
+        let [effect, on_unknown, proposal] = match &self.intent {
+            Some(kept) => [&kept.effect, &kept.on_unknown, &kept.proposal].map(String::as_str),
+            None => [""; 3],
+        };
         let refusal = match &self.refusal {
             Some(pieces) => pieces.each().map(Value::Text),
             None => [Value::Null; 3],
@@ -87,12 +105,12 @@ impl ClaimItem {
             Value::Text(claim.proposal.idempotency_key.as_str()),
             Value::Number(signed(claim.session.0)),
             Value::Text(&self.fingerprint),
-            Value::Text(&self.effect),
-            Value::Text(&self.on_unknown),
+            Value::Text(effect),
+            Value::Text(on_unknown),
             Value::Number(span_us(claim)),
             revision(&claim.proposal),
             Value::Text(&claim.proposal.receipt_id),
-            Value::Text(self.proposal.as_deref().unwrap_or_default()),
+            Value::Text(proposal),
             Value::Number(claim.at.as_micros()),
             Value::Text(first),
             Value::Text(second),
@@ -109,7 +127,7 @@ impl ClaimItem {
     /// the statement does not know of, or it does not carry what an intent keeps.
     fn is_for_locks(&self) -> bool {
         let claim = &self.claim;
-        self.proposal.is_none() || !claim.limits.is_empty() || claim.on_alert == OnAlert::Approve
+        self.intent.is_none() || !claim.limits.is_empty() || claim.on_alert == OnAlert::Approve
     }
 
     fn answer(&self, said: &mut Said<'_>) -> Fast<ClaimAnswer> {

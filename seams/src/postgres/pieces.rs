@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use memchr::memrchr_iter;
 use operators_kernel::{AttemptMark, Claim, Clearance, Ending, Refusal};
 
 use super::rows::canonical;
@@ -69,15 +70,21 @@ pub(super) fn of_refusal(claim: &Claim) -> Result<Option<Pieces<3>>, Trouble> {
     Ok(Some(Pieces { text, places }))
 }
 
-/// Cuts `value` out of where `name` comes last in a part of the text; where what is before it
-/// stands, and what is after.
+/// Cuts `value` out of where `name`, which begins with a comma, comes last in a part of the text; where
+/// what is before it stands, and what is after.
 fn cut(
     text: &str,
     part: Range<usize>,
     name: &str,
     value: &str,
 ) -> Result<(Range<usize>, Range<usize>), Trouble> {
-    let place = text.get(part.clone()).and_then(|text| text.rfind(name));
+    // By its comma: a search for the whole name from the right compares at every byte.
+    let within = text.get(part.clone()).unwrap_or_default().as_bytes();
+    let mut commas = memrchr_iter(b',', within);
+    let place = commas.find(|comma| {
+        let rest = within.get(*comma..);
+        rest.is_some_and(|rest| rest.starts_with(name.as_bytes()))
+    });
     let before = place.map(|place| part.start..part.start + place + name.len());
     let found = before.and_then(|before| {
         let after = before.end..part.end;
