@@ -10,6 +10,12 @@ use operators_seams::SqliteStore;
 use operators_tests::conformance::desk::LONG;
 use operators_tests::stores::SqliteBench;
 
+/// A process that came to stay.
+async fn begun(store: SqliteStore) -> (SqliteStore, SessionId) {
+    let session = store.open_session("test", LONG).await.expect("a session");
+    (store, session)
+}
+
 /// Every session beats, twice: the second beat shows whether the first of another buried it.
 async fn all_alive(sessions: &[(SqliteStore, SessionId)]) {
     for _ in 0..2 {
@@ -34,8 +40,7 @@ async fn a_store_opened_through_a_link_is_seen_alive() {
     let inside = SqliteStore::open(&bench.folder().join("folder/store.db")).expect("opens");
     let mut sessions = Vec::new();
     for store in [straight, linked, inside] {
-        let session = store.open_session("test", LONG).await.expect("a session");
-        sessions.push((store, session));
+        sessions.push(begun(store).await);
     }
     all_alive(&sessions).await;
     assert!(!folder.join("link.db-alive").exists());
@@ -50,18 +55,14 @@ async fn a_lock_file_that_was_removed_or_replaced_buries_nobody() {
         let lock_file = bench.folder().join("store.db-alive");
         let mut sessions = Vec::new();
         for _ in 0..2 {
-            let store = bench.store();
-            let session = store.open_session("test", LONG).await.expect("a session");
-            sessions.push((store, session));
+            sessions.push(begun(bench.store()).await);
         }
         fs::remove_file(&lock_file).expect("removes");
         if replaced {
             fs::write(&lock_file, "").expect("writes");
         }
         all_alive(&sessions).await;
-        let store = bench.store();
-        let session = store.open_session("test", LONG).await.expect("a session");
-        sessions.push((store, session));
+        sessions.push(begun(bench.store()).await);
         all_alive(&sessions).await;
     }
 }
@@ -74,9 +75,7 @@ async fn a_process_that_starts_with_another_lock_file_buries_nobody() {
     let lock_file = bench.folder().join("store.db-alive");
     let mut sessions = Vec::new();
     for round in 0..3 {
-        let store = bench.store();
-        let session = store.open_session("test", LONG).await.expect("a session");
-        sessions.push((store, session));
+        sessions.push(begun(bench.store()).await);
         if round < 2 {
             fs::remove_file(&lock_file).expect("removes");
         }

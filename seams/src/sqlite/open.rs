@@ -196,7 +196,7 @@ fn check_owner(connection: &Connection) -> Result<(), String> {
 const LOG_PAGES: i64 = 4_096;
 /// Memory for pages that were read, at most. Enough for what a commit touches: the system keeps the
 /// file in memory as well, and a page of a larger cache is one that the processor has to fetch, which
-/// made duplicates a quarter slower with eight times as much.
+/// made duplicates up to a quarter slower with eight times as much.
 const CACHE_KIB: i64 = 4 * 1024;
 
 fn set_durable(connection: &Connection) -> Result<(), String> {
