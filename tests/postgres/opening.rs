@@ -181,7 +181,7 @@ async fn a_schema_from_before_the_first_release_is_refused_and_left_alone() {
 
 #[tokio::test]
 async fn a_schema_of_an_earlier_version_gets_the_functions_of_this_one() {
-    for version in [13, 14] {
+    for version in [13, 14, 15] {
         upgrade_from(version).await;
     }
 }
@@ -195,7 +195,7 @@ async fn upgrade_from(version: i32) {
     let claim = ask("order:1", "k1");
     assert_eq!(drive(&old, &claim).await.expect("runs"), End::Ran);
     drop(old);
-    // Two that 13 still had, and two that it lacks or has otherwise.
+    // Two that 13 still had, and two that it lacks or has otherwise; and how it finds a key's receipts.
     run(
         &url,
         "CREATE FUNCTION operators.claim(text) RETURNS text LANGUAGE sql AS 'SELECT $1'; \
@@ -203,7 +203,9 @@ async fn upgrade_from(version: i32) {
          DROP FUNCTION operators.identity(text); \
          CREATE OR REPLACE FUNCTION operators.arrive() RETURNS bigint LANGUAGE sql \
            AS 'SELECT 1/0::bigint'; \
-         GRANT EXECUTE ON FUNCTION operators.arrive() TO pg_monitor",
+         GRANT EXECUTE ON FUNCTION operators.arrive() TO pg_monitor; \
+         DROP INDEX operators.receipt_stretch; \
+         CREATE INDEX receipt_key ON operators.receipt (tenant, idempotency_key, sequence)",
     )
     .await;
     record_version(&url, version).await;
@@ -216,8 +218,9 @@ async fn upgrade_from(version: i32) {
     );
     let versions =
         "SELECT string_agg(version::text, ',' ORDER BY version) FROM operators.migration";
-    assert_eq!(text(&url, versions).await, format!("{version},15"));
-    let left = "SELECT concat(to_regproc('operators.claim'), to_regproc('operators.settle'))";
+    assert_eq!(text(&url, versions).await, format!("{version},16"));
+    let left = "SELECT concat(to_regproc('operators.claim'), to_regproc('operators.settle'), \
+        to_regclass('operators.receipt_key'))";
     assert_eq!(text(&url, left).await, "");
     let granted =
         "SELECT has_function_privilege('pg_monitor', 'operators.arrive()', 'EXECUTE')::text";

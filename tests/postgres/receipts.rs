@@ -98,6 +98,46 @@ async fn a_receipt_put_together_by_the_database_is_canonical() {
     );
 }
 
+/// Others' receipts may be millions; only the stretches that may hold the key's are read. Not by their
+/// numbers either, though there are so many of the key's that one of ten should be met soon: all of
+/// them are old.
+#[tokio::test]
+async fn the_receipts_of_one_key_are_found_without_reading_all() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let url = database.url();
+    let desk = desk(&url).await;
+    let claim = ask("e", "k");
+    desk.run(&claim, applied()).await;
+    run(
+        &url,
+        "SET operators.scope = 'store'; \
+         INSERT INTO operators.receipt (tenant, idempotency_key, receipt_id, settled_at, body) \
+           SELECT 'acme', CASE WHEN n <= 2000 THEN 'k' ELSE 'other:' || n END, 'rc_' || n, n, \
+               repeat('x', 900) FROM generate_series(1, 20000) AS n; \
+         ANALYZE operators.receipt; SELECT brin_summarize_new_values('operators.receipt_stretch')",
+    )
+    .await;
+    desk.duplicate(&again(&claim)).await;
+    let found = run(
+        &url,
+        "BEGIN; SELECT set_config('operators.scope', 'store', true); \
+         CREATE TEMP TABLE found ON COMMIT DROP AS SELECT sequence \
+           FROM operators.trail('acme', 0, 9223372036854775807, true, 10, NULL, 'k', NULL, NULL, ''); \
+         SELECT (SELECT count(*) FROM found), \
+           pg_stat_get_xact_blocks_fetched('operators.receipt'::regclass), \
+           pg_relation_size('operators.receipt') / 8192; COMMIT",
+    )
+    .await;
+    let row = found.last().expect("a row");
+    let (receipts, read, pages): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    assert_eq!(receipts, 10);
+    assert!(pages > 2_000, "{pages} pages are too few to tell");
+    // The stretches of the old ones, and what came after the summaries were made.
+    assert!(read < pages / 4, "{read} of {pages} pages were read");
+}
+
 /// Roles of one test; taken away with their database by whoever made the server.
 pub async fn role(server: &str, name: &str) -> String {
     let role = format!("{name}_{}", std::process::id());
