@@ -5,6 +5,7 @@
 //! what changed. Asked for a record it does not hold, a partial page says which, so that the store
 //! can load it and let `book` decide again; nothing is ever guessed.
 
+mod entities;
 #[cfg(any(feature = "postgres", feature = "dynamodb"))]
 mod load;
 mod records;
@@ -14,8 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::{Equivalent, HashMap};
-use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName};
+use hashbrown::{Equivalent, HashMap, HashSet};
+use operators_kernel::life::{KeyRecord, Note, NoteName};
 use operators_kernel::{
     Clock, EntityKey, IdempotencyKey, Receipt, SessionId, Shared, StoreTime, TenantId, Text,
     Ticket, Timestamp,
@@ -23,7 +24,8 @@ use operators_kernel::{
 
 use crate::book::{Change, Waiter};
 
-pub(crate) use table::Table;
+use entities::Entities;
+pub(crate) use table::{Called, Table};
 
 /// A key of a tenant.
 pub(crate) type KeyName = (TenantId, IdempotencyKey);
@@ -33,6 +35,13 @@ pub(crate) type EntityName = (TenantId, EntityKey);
 /// A name of a tenant's that is only looked up, so that it need not be copied. Hashes as the pair.
 #[derive(Hash)]
 struct Of<'a, N>(&'a TenantId, &'a N);
+
+impl Called<Of<'_, IdempotencyKey>> for Shared<KeyRecord> {
+    fn is_called(&self, name: &Of<'_, IdempotencyKey>) -> bool {
+        let proposal = &self.proposal;
+        *name.1 == proposal.idempotency_key && *name.0 == proposal.tenant_id
+    }
+}
 
 impl<N: Clone> Of<'_, N> {
     /// The pair, to be kept.
@@ -131,8 +140,10 @@ pub(crate) struct Page {
     extent: Extent,
     pub(crate) now: StoreTime,
     stamp: Stamp,
-    keys: Table<KeyName, Option<Shared<KeyRecord>>>,
-    entities: Table<EntityName, EntityRecord>,
+    keys: Table<Shared<KeyRecord>>,
+    /// Keys that were looked for and do not exist.
+    absent: HashSet<KeyName>,
+    entities: Entities,
     queues: HashMap<EntityName, Queue>,
     sessions: HashMap<SessionId, SessionRecord>,
     knows_all_sessions: bool,
@@ -164,7 +175,8 @@ impl Page {
             now,
             stamp,
             keys: Table::default(),
-            entities: Table::default(),
+            absent: HashSet::new(),
+            entities: Entities::default(),
             queues: HashMap::new(),
             sessions: HashMap::new(),
             knows_all_sessions: extent == Extent::Whole,
@@ -178,12 +190,12 @@ impl Page {
 
     /// The key as it is on this page.
     pub(crate) fn key_now(&self, name: &KeyName) -> Option<&KeyRecord> {
-        self.keys.get(name)?.as_deref()
+        self.keys.get(&Of(&name.0, &name.1)).map(|key| &**key)
     }
 
     /// Every key on this page.
     pub(crate) fn keys_now(&self) -> impl Iterator<Item = &KeyRecord> {
-        self.keys.values().flatten().map(|key| &**key)
+        self.keys.rows().map(|key| &**key)
     }
 
     /// Every note on this page that says something.
@@ -231,6 +243,8 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
+    use operators_kernel::life::EntityRecord;
+
     use super::*;
     use crate::SystemClock;
     use crate::book::Book;

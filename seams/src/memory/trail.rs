@@ -1,7 +1,5 @@
 //! Receipts in memory, in the order in which they were kept, and by their ids.
 
-use std::borrow::Borrow;
-use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use hashbrown::{HashMap, HashSet};
@@ -9,7 +7,7 @@ use operators_kernel::{
     Cursor, LedgerEntry, PAGE_MAX, Receipt, ReceiptFilter, Slip, TenantId, Text,
 };
 
-use crate::page::Table;
+use crate::page::{Called, Table};
 
 /// How often the trail is tried for before a thread sleeps for it: longer than it takes to keep a
 /// receipt, shorter than a look at a page of them.
@@ -35,7 +33,7 @@ pub(super) struct Trail {
 struct Records {
     by_tenant: HashMap<TenantId, Vec<Entry>>,
     written: u64,
-    by_id: Table<ById, ()>,
+    by_id: Table<Arc<Slip>>,
     /// Not yet found by their ids. Few are ever asked for so, by a claim whose answer was lost; a
     /// proposal that nobody asks about pays for no place in a table.
     unlisted: Vec<Arc<Slip>>,
@@ -79,8 +77,8 @@ impl Trail {
     pub(super) fn find(&self, receipt_id: &str) -> Option<Receipt> {
         let mut records = self.records();
         records.list_all();
-        let found = records.by_id.key(receipt_id);
-        found.map(|found| found.0.receipt())
+        let found = records.by_id.get(receipt_id);
+        found.map(|found| found.receipt())
     }
 
     /// A tenant's receipts that were kept after the one of this number.
@@ -143,7 +141,7 @@ impl Records {
         };
         if may_be_there {
             self.list_all();
-            self.by_id.insert_new(ById(Arc::clone(slip)), ())
+            self.by_id.insert_new(slip.receipt_id(), Arc::clone(slip))
         } else {
             self.unlisted.push(Arc::clone(slip));
             true
@@ -152,31 +150,13 @@ impl Records {
 
     fn list_all(&mut self) {
         for slip in self.unlisted.drain(..) {
-            self.by_id.insert_new(ById(slip), ());
+            self.by_id.insert_new(slip.receipt_id(), Arc::clone(&slip));
         }
     }
 }
 
-/// A receipt that is found by its id.
-#[derive(Debug)]
-struct ById(Arc<Slip>);
-
-impl Borrow<str> for ById {
-    fn borrow(&self) -> &str {
-        self.0.receipt_id()
+impl Called<str> for Arc<Slip> {
+    fn is_called(&self, name: &str) -> bool {
+        self.receipt_id() == name
     }
 }
-
-impl Hash for ById {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.receipt_id().hash(state);
-    }
-}
-
-impl PartialEq for ById {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.receipt_id() == other.0.receipt_id()
-    }
-}
-
-impl Eq for ById {}

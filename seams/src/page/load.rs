@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use operators_kernel::life::{EntityRecord, KeyRecord, NoteName};
-use operators_kernel::{SessionId, Shared, StoreTime, TenantId, Ticket};
+use operators_kernel::{SessionId, StoreTime, TenantId, Ticket};
 
-use super::{EntityName, KeyName, Page, Queue, SessionRecord};
+use super::{EntityName, KeyName, Of, Page, Queue, SessionRecord};
 
 impl Page {
     /// The entity as it is on this page.
-    pub(crate) fn entity_now(&self, name: &EntityName) -> Option<&EntityRecord> {
-        self.entities.get(name)
+    pub(crate) fn entity_now(&self, name: &EntityName) -> Option<EntityRecord> {
+        self.entities.get(&name.0, &name.1)
     }
 
     /// Everybody who waits for an entity, as it is on this page.
@@ -24,12 +24,19 @@ impl Page {
         self.next_ticket = Some(ticket);
     }
 
+    /// A key, or the knowledge that there is none.
     pub(crate) fn load_key(&mut self, name: &KeyName, record: Option<KeyRecord>) {
-        self.keys.put(name, Clone::clone, record.map(Shared::from));
+        let of = Of(&name.0, &name.1);
+        if let Some(record) = record {
+            self.keys.put(&of, record.into());
+        } else {
+            self.keys.remove(&of);
+            self.absent.insert(name.clone());
+        }
     }
 
-    pub(crate) fn load_entity(&mut self, name: &EntityName, record: EntityRecord) {
-        self.entities.put(name, Clone::clone, record);
+    pub(crate) fn load_entity(&mut self, name: &EntityName, record: &EntityRecord) {
+        self.entities.put(&name.0, &name.1, record);
     }
 
     /// What a note says.
@@ -60,7 +67,10 @@ impl Page {
             })
             .collect();
         for (name, key) in std::iter::zip::<&Vec<KeyName>, _>(&names, keys) {
-            self.keys.insert_new(name.clone(), Some(key.into()));
+            let name = Of(&name.0, &name.1);
+            if !self.absent.contains(&name) {
+                self.keys.insert_new(&name, key.into());
+            }
         }
         self.intents.insert(session, names);
     }

@@ -33,9 +33,11 @@ impl Book for Page {
         tenant: &TenantId,
         key: &IdempotencyKey,
     ) -> Result<Option<Shared<KeyRecord>>, Want> {
-        match self.keys.get(&Of(tenant, key)) {
-            Some(record) => Ok(record.clone()),
-            None => self.missing(|| Want::Key((tenant.clone(), key.clone())), None),
+        let name = Of(tenant, key);
+        match self.keys.get(&name) {
+            Some(record) => Ok(Some(record.clone())),
+            None if self.absent.contains(&name) => Ok(None),
+            None => self.missing(|| Want::Key(name.to_owned()), None),
         }
     }
 
@@ -45,14 +47,14 @@ impl Book for Page {
         if let Some(changes) = self.changed() {
             changes.keys.push((name.to_owned(), change));
         }
-        self.keys.put(&name, Of::to_owned, Some(record));
+        self.keys.put(&name, record);
         Ok(())
     }
 
     fn entity(&mut self, tenant: &TenantId, entity: &EntityKey) -> Result<EntityRecord, Want> {
         let want = || Want::Entity((tenant.clone(), entity.clone()));
-        match self.entities.get(&Of(tenant, entity)) {
-            Some(record) => Ok(record.clone()),
+        match self.entities.get(tenant, entity) {
+            Some(record) => Ok(record),
             None => self.missing(want, EntityRecord::default()),
         }
     }
@@ -63,11 +65,10 @@ impl Book for Page {
         entity: &EntityKey,
         record: &EntityRecord,
     ) -> Result<(), Want> {
-        let name = Of(tenant, entity);
         if let Some(changes) = self.changed() {
-            changes.entities.push(name.to_owned());
+            changes.entities.push((tenant.clone(), entity.clone()));
         }
-        self.entities.put(&name, Of::to_owned, record.clone());
+        self.entities.put(tenant, entity, record);
         Ok(())
     }
 
