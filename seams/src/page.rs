@@ -6,6 +6,7 @@
 //! can load it and let `book` decide again; nothing is ever guessed.
 
 mod entities;
+mod keys;
 #[cfg(any(feature = "postgres", feature = "dynamodb"))]
 mod load;
 mod records;
@@ -16,15 +17,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::{Equivalent, HashMap, HashSet};
-use operators_kernel::life::{KeyRecord, Note, NoteName};
+use operators_kernel::life::{Note, NoteName};
 use operators_kernel::{
-    Clock, EntityKey, IdempotencyKey, Receipt, SessionId, Shared, StoreTime, TenantId, Text,
-    Ticket, Timestamp,
+    Clock, EntityKey, IdempotencyKey, Receipt, SessionId, StoreTime, TenantId, Text, Ticket,
+    Timestamp,
 };
 
 use crate::book::{Change, Waiter};
 
 use entities::Entities;
+use keys::Kept;
 pub(crate) use table::{Called, Table};
 
 /// A key of a tenant.
@@ -35,13 +37,6 @@ pub(crate) type EntityName = (TenantId, EntityKey);
 /// A name of a tenant's that is only looked up, so that it need not be copied. Hashes as the pair.
 #[derive(Hash)]
 struct Of<'a, N>(&'a TenantId, &'a N);
-
-impl Called<Of<'_, IdempotencyKey>> for Shared<KeyRecord> {
-    fn is_called(&self, name: &Of<'_, IdempotencyKey>) -> bool {
-        let proposal = &self.proposal;
-        *name.1 == proposal.idempotency_key && *name.0 == proposal.tenant_id
-    }
-}
 
 impl<N: Clone> Of<'_, N> {
     /// The pair, to be kept.
@@ -134,19 +129,21 @@ pub(crate) struct Changes {
     pub(crate) buried: Vec<SessionId>,
 }
 
-/// Records and one reading of the clocks.
+/// Records and one reading of the clocks. In this order in memory: what every action changes first, so
+/// that it is in few lines.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Page {
-    extent: Extent,
+    keys: Table<Kept>,
     pub(crate) now: StoreTime,
-    stamp: Stamp,
-    keys: Table<Shared<KeyRecord>>,
-    /// Keys that were looked for and do not exist.
-    absent: HashSet<KeyName>,
+    extent: Extent,
+    knows_all_sessions: bool,
     entities: Entities,
     queues: HashMap<EntityName, Queue>,
     sessions: HashMap<SessionId, SessionRecord>,
-    knows_all_sessions: bool,
+    stamp: Stamp,
+    /// Keys that were looked for and do not exist.
+    absent: HashSet<KeyName>,
     intents: HashMap<SessionId, Vec<KeyName>>,
     next_ticket: Option<Ticket>,
     /// Receipts of proposals that were asked before, loaded for one decision.
@@ -186,16 +183,6 @@ impl Page {
             notes: HashMap::new(),
             changes: Changes::default(),
         }
-    }
-
-    /// The key as it is on this page.
-    pub(crate) fn key_now(&self, name: &KeyName) -> Option<&KeyRecord> {
-        self.keys.get(&Of(&name.0, &name.1)).map(|key| &**key)
-    }
-
-    /// Every key on this page.
-    pub(crate) fn keys_now(&self) -> impl Iterator<Item = &KeyRecord> {
-        self.keys.rows().map(|key| &**key)
     }
 
     /// Every note on this page that says something.

@@ -10,10 +10,11 @@ use super::{EntityName, Of};
 
 /// Every entity, each in one of the two.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct Entities {
+    everyday: Table<Everyday>,
     /// Which tenant a row is of, in a few bytes. Tenants are few, and stay.
     tenants: HashMap<TenantId, u32>,
-    everyday: Table<Everyday>,
     others: HashMap<EntityName, EntityRecord>,
 }
 

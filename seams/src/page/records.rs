@@ -3,11 +3,11 @@
 use hashbrown::hash_map::Entry;
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName, Phase};
 use operators_kernel::{
-    EntityKey, IdempotencyKey, Receipt, SessionId, Shared, Slip, StoreTime, TenantId, Ticket,
-    Timestamp,
+    Claim, ClaimAnswer, EntityKey, IdempotencyKey, Receipt, SessionId, Shared, Slip, StoreTime,
+    TenantId, Ticket, Timestamp,
 };
 
-use super::{Extent, Of, Page, Stamp, Want};
+use super::{Extent, Kept, Of, Page, Stamp, Want};
 use crate::book::{Book, Change, Waiter};
 
 fn queue_of(tenant: &TenantId, entity: &EntityKey) -> impl FnOnce() -> Want {
@@ -35,10 +35,22 @@ impl Book for Page {
     ) -> Result<Option<Shared<KeyRecord>>, Want> {
         let name = Of(tenant, key);
         match self.keys.get(&name) {
-            Some(record) => Ok(Some(record.clone())),
+            Some(kept) => kept.record(&name).map(Some),
             None if self.absent.contains(&name) => Ok(None),
             None => self.missing(|| Want::Key(name.to_owned()), None),
         }
+    }
+
+    fn duplicate(
+        &mut self,
+        tenant: &TenantId,
+        claim: &Claim,
+    ) -> Result<Option<(Slip, ClaimAnswer)>, Want> {
+        let name = Of(tenant, &claim.proposal.idempotency_key);
+        Ok(match self.keys.get(&name) {
+            Some(Kept::Folded(folded)) => folded.duplicate(claim),
+            Some(Kept::Record(_)) | None => None,
+        })
     }
 
     fn put_key(&mut self, record: Shared<KeyRecord>, change: Change) -> Result<(), Want> {
@@ -47,7 +59,7 @@ impl Book for Page {
         if let Some(changes) = self.changed() {
             changes.keys.push((name.to_owned(), change));
         }
-        self.keys.put(&name, record);
+        self.keys.put(&name, Kept::Record(record));
         Ok(())
     }
 

@@ -54,6 +54,16 @@ impl<R> Table<R> {
         found.map(|row| &row.kept)
     }
 
+    /// The row of this name, to be changed into another of the same name.
+    pub(crate) fn get_mut<N: Hash + ?Sized>(&mut self, name: &N) -> Option<&mut R>
+    where
+        R: Called<N>,
+    {
+        let hash = self.hasher.hash_one(name);
+        let found = self.rows.find_mut(hash, |row| row.is(hash, name));
+        found.map(|row| &mut row.kept)
+    }
+
     /// Puts a row in the place of the one of its name, or adds it.
     pub(crate) fn put<N: Hash + ?Sized>(&mut self, name: &N, kept: R)
     where
@@ -135,6 +145,8 @@ mod tests {
         table.put("7", person(7, 8));
         table.put("5001", person(5001, 5001));
         assert_eq!(table.get("7"), Some(&person(7, 8)));
+        assert_eq!(table.get_mut("8"), Some(&mut person(8, 8)));
+        assert_eq!(table.get_mut("5000"), None);
         assert_eq!(table.get("4999"), Some(&person(4999, 4999)));
         assert_eq!(table.get("5001"), Some(&person(5001, 5001)));
         assert_eq!(table.get("5000"), None);
