@@ -25,6 +25,15 @@ impl ContentDigest {
         Self(Sha256::digest(bytes).into())
     }
 
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// What [`bytes`](Self::bytes) gave.
+    pub(crate) fn of_digest(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// As text.
     pub fn text(&self) -> String {
         hex_after(WORD, &self.0)

@@ -16,6 +16,7 @@ mod durable;
 mod envelope;
 mod error;
 mod executor;
+mod folded;
 pub mod gates;
 pub mod json;
 mod kernel;
@@ -62,6 +63,7 @@ pub use durable::{
 pub use envelope::{EventEnvelope, dotted_matches};
 pub use error::{ExecError, RunError};
 pub use executor::DeterministicExecutor;
+pub use folded::Folded;
 pub use key::{
     ConnectorName, EntityKey, IdempotencyKey, IdentifierError, KEY_BYTES_MAX, NAME_BYTES_MAX,
     OperatorName, TenantId, ToolName,

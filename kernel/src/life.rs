@@ -47,8 +47,8 @@ use crate::text::Text;
 
 pub use alerts::{Acknowledgement, Alert, may_raise, raised};
 pub use approvals::{ASKED_FOR, Answer, Approval};
-pub(crate) use claim::Said;
 pub use claim::{ClaimStep, Turn, claim, told_before};
+pub(crate) use claim::{Said, duplicate};
 pub use close::{ForgetStep, ResolveStep, forget, owner_died, resolve};
 pub use controls::{
     DirectiveStep, Grant, Hold, Note, NoteError, NoteKind, NoteName, Pauses, Through, direct,

@@ -4,16 +4,19 @@
 //! What is kept for long and seldom looked into, the arguments of a receipt and the answer of a
 //! burned key, is kept in as many bytes as it says, and taken apart when somebody looks.
 
-use std::cell::Cell;
+pub(crate) mod bytes;
+
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use serde::ser::{Error, SerializeMap, SerializeSeq};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::shared::Shared;
+
+pub(crate) use bytes::Reader;
 
 /// A JSON value, or an object, as one piece of memory. Reads like `T`, which is made when it is first
 /// read; copies like a pointer; loses nothing.
@@ -48,24 +51,14 @@ impl Pack for Value {
             Self::Null => bytes.push(NULL),
             Self::Bool(false) => bytes.push(FALSE),
             Self::Bool(true) => bytes.push(TRUE),
-            Self::Number(number) => {
-                let (tag, word) = if let Some(number) = number.as_u64() {
-                    (UNSIGNED, number.to_le_bytes())
-                } else if let Some(number) = number.as_i64() {
-                    (SIGNED, number.to_le_bytes())
-                } else {
-                    (FLOAT, number.as_f64().unwrap_or_default().to_le_bytes())
-                };
-                bytes.push(tag);
-                bytes.extend_from_slice(&word);
-            }
+            Self::Number(number) => pack_number(number, bytes),
             Self::String(text) => {
                 bytes.push(TEXT);
-                pack_text(text, bytes);
+                bytes::text(bytes, text);
             }
             Self::Array(items) => {
                 bytes.push(LIST);
-                pack_length(items.len(), bytes);
+                bytes::length(bytes, items.len());
                 for item in items {
                     item.pack(bytes);
                 }
@@ -96,9 +89,9 @@ impl Pack for Value {
 impl Pack for Map<String, Value> {
     fn pack(&self, bytes: &mut Vec<u8>) {
         bytes.push(OBJECT);
-        pack_length(self.len(), bytes);
+        bytes::length(bytes, self.len());
         for (name, value) in self {
-            pack_text(name, bytes);
+            bytes::text(bytes, name);
             value.pack(bytes);
         }
     }
@@ -112,55 +105,19 @@ impl Pack for Map<String, Value> {
     }
 }
 
-fn pack_text(text: &str, bytes: &mut Vec<u8>) {
-    pack_length(text.len(), bytes);
-    bytes.extend_from_slice(text.as_bytes());
+pub(crate) fn pack_number(number: &Number, bytes: &mut Vec<u8>) {
+    let (tag, word) = if let Some(number) = number.as_u64() {
+        (UNSIGNED, number.to_le_bytes())
+    } else if let Some(number) = number.as_i64() {
+        (SIGNED, number.to_le_bytes())
+    } else {
+        (FLOAT, number.as_f64().unwrap_or_default().to_le_bytes())
+    };
+    bytes.push(tag);
+    bytes.extend_from_slice(&word);
 }
 
-/// Seven bits a byte, the last of them below 128: nearly every length is one byte.
-fn pack_length(mut length: usize, bytes: &mut Vec<u8>) {
-    while let rest @ 1.. = length >> 7 {
-        bytes.push(u8::try_from(length & 0x7f).unwrap_or_default() | 0x80);
-        length = rest;
-    }
-    bytes.push(u8::try_from(length).unwrap_or_default());
-}
-
-/// Reads packed bytes from front to back.
-#[derive(Debug)]
-pub struct Reader<'a>(Cell<&'a [u8]>);
-
-impl<'a> Reader<'a> {
-    fn take(&self, length: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.get().split_at_checked(length)?;
-        self.0.set(rest);
-        Some(taken)
-    }
-
-    fn byte(&self) -> Option<u8> {
-        self.take(1)?.first().copied()
-    }
-
-    fn word(&self) -> Option<[u8; 8]> {
-        self.take(8)?.try_into().ok()
-    }
-
-    fn length(&self) -> Option<usize> {
-        let (mut length, mut shift) = (0, 0);
-        loop {
-            let byte = self.byte()?;
-            length |= usize::from(byte & 0x7f).checked_shl(shift)?;
-            if byte < 0x80 {
-                return Some(length);
-            }
-            shift += 7;
-        }
-    }
-
-    fn text(&self) -> Option<&'a str> {
-        std::str::from_utf8(self.take(self.length()?)?).ok()
-    }
-
+impl Reader<'_> {
     fn fields(&self) -> Option<Map<String, Value>> {
         let fields = 0..self.length()?;
         let field = |_| Some((self.text()?.to_owned(), Value::unpack(self)?));
@@ -202,7 +159,20 @@ impl Serialize for Reader<'_> {
 
 impl<T> Packed<T> {
     fn reader(&self) -> Reader<'_> {
-        Reader(Cell::new(&self.bytes))
+        Reader::new(&self.bytes)
+    }
+
+    /// What is packed, to be kept within something else.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// What [`bytes`](Self::bytes) gave.
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
+        Self {
+            bytes: bytes.into(),
+            open: OnceLock::new(),
+        }
     }
 }
 

@@ -16,6 +16,13 @@ impl<T> Clone for Shared<T> {
     }
 }
 
+impl<T> Shared<T> {
+    /// Whether both are one.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 impl<T: Clone> Shared<T> {
     /// The value, copied only if somebody else still holds it.
     pub fn into_inner(self) -> T {

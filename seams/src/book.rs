@@ -13,8 +13,8 @@ mod turns;
 
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteError, NoteName};
 use operators_kernel::{
-    EntityKey, IdempotencyKey, Receipt, SessionId, Shared, Slip, StoreTime, TenantId, Ticket,
-    Timestamp,
+    Claim, ClaimAnswer, EntityKey, IdempotencyKey, Receipt, SessionId, Shared, Slip, StoreTime,
+    TenantId, Ticket, Timestamp,
 };
 
 pub(crate) use deaths::{bury_the_lifeless, declare_dead, heartbeat};
@@ -79,6 +79,15 @@ pub(crate) trait Book {
         tenant: &TenantId,
         key: &IdempotencyKey,
     ) -> Result<Option<Shared<KeyRecord>>, Self::Error>;
+    /// What a claim is answered that repeats what its key was burned by, where the record need not be
+    /// read for it; `None` says nothing about the key.
+    fn duplicate(
+        &mut self,
+        _tenant: &TenantId,
+        _claim: &Claim,
+    ) -> Result<Option<(Slip, ClaimAnswer)>, Self::Error> {
+        Ok(None)
+    }
     /// Writes a key's record.
     fn put_key(&mut self, record: Shared<KeyRecord>, change: Change) -> Result<(), Self::Error>;
     /// An entity's record; the default if nobody touched it yet.

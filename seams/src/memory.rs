@@ -185,7 +185,7 @@ impl DurableExec for MemoryStore {
 
     async fn record(&self, _tenant: &TenantId, receipts: Vec<Receipt>) -> Result<(), StoreError> {
         for receipt in receipts {
-            self.halls.trail.keep(receipt.into());
+            self.halls.trail.keep_slip(receipt.into());
         }
         Ok(())
     }
@@ -322,7 +322,8 @@ impl Ledger for MemoryStore {
         cursor: Cursor,
         limit: usize,
     ) -> Result<Vec<LedgerEntry>, StoreError> {
-        Ok(self.halls.trail.page(tenant, filter, cursor, limit))
+        let page = self.halls.trail.page(tenant, filter, cursor, limit);
+        page.map_err(|torn| self.unusable(torn.to_string()))
     }
 
     async fn note(&self, tenant: &TenantId, name: &NoteName) -> Result<Option<String>, StoreError> {

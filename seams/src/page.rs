@@ -5,6 +5,8 @@
 //! what changed. Asked for a record it does not hold, a partial page says which, so that the store
 //! can load it and let `book` decide again; nothing is ever guessed.
 
+mod entities;
+mod keys;
 #[cfg(any(feature = "postgres", feature = "dynamodb"))]
 mod load;
 mod records;
@@ -14,16 +16,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::{Equivalent, HashMap};
-use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName};
+use hashbrown::{Equivalent, HashMap, HashSet};
+use operators_kernel::life::{Note, NoteName};
 use operators_kernel::{
-    Clock, EntityKey, IdempotencyKey, Receipt, SessionId, Shared, StoreTime, TenantId, Text,
-    Ticket, Timestamp,
+    Clock, EntityKey, IdempotencyKey, Receipt, SessionId, StoreTime, TenantId, Text, Ticket,
+    Timestamp,
 };
 
 use crate::book::{Change, Waiter};
 
-pub(crate) use table::Table;
+use entities::Entities;
+use keys::Kept;
+pub(crate) use table::{Called, Table};
 
 /// A key of a tenant.
 pub(crate) type KeyName = (TenantId, IdempotencyKey);
@@ -125,17 +129,21 @@ pub(crate) struct Changes {
     pub(crate) buried: Vec<SessionId>,
 }
 
-/// Records and one reading of the clocks.
+/// Records and one reading of the clocks. In this order in memory: what every action changes first, so
+/// that it is in few lines.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Page {
-    extent: Extent,
+    keys: Table<Kept>,
     pub(crate) now: StoreTime,
-    stamp: Stamp,
-    keys: Table<KeyName, Option<Shared<KeyRecord>>>,
-    entities: Table<EntityName, EntityRecord>,
+    extent: Extent,
+    knows_all_sessions: bool,
+    entities: Entities,
     queues: HashMap<EntityName, Queue>,
     sessions: HashMap<SessionId, SessionRecord>,
-    knows_all_sessions: bool,
+    stamp: Stamp,
+    /// Keys that were looked for and do not exist.
+    absent: HashSet<KeyName>,
     intents: HashMap<SessionId, Vec<KeyName>>,
     next_ticket: Option<Ticket>,
     /// Receipts of proposals that were asked before, loaded for one decision.
@@ -164,7 +172,8 @@ impl Page {
             now,
             stamp,
             keys: Table::default(),
-            entities: Table::default(),
+            absent: HashSet::new(),
+            entities: Entities::default(),
             queues: HashMap::new(),
             sessions: HashMap::new(),
             knows_all_sessions: extent == Extent::Whole,
@@ -174,16 +183,6 @@ impl Page {
             notes: HashMap::new(),
             changes: Changes::default(),
         }
-    }
-
-    /// The key as it is on this page.
-    pub(crate) fn key_now(&self, name: &KeyName) -> Option<&KeyRecord> {
-        self.keys.get(name)?.as_deref()
-    }
-
-    /// Every key on this page.
-    pub(crate) fn keys_now(&self) -> impl Iterator<Item = &KeyRecord> {
-        self.keys.values().flatten().map(|key| &**key)
     }
 
     /// Every note on this page that says something.
@@ -231,6 +230,8 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
+    use operators_kernel::life::EntityRecord;
+
     use super::*;
     use crate::SystemClock;
     use crate::book::Book;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Number, Value};
 
-use crate::action::{Reason, Refusal};
+use crate::action::{Original, Reason, Refusal};
 use crate::connector::EffectClass;
 use crate::content_digest::ContentDigest;
 use crate::durable::{Claim, ClaimAnswer, Clearance, Fence, OnDoubt, StoreTime};
@@ -163,20 +163,24 @@ fn burned(key: &KeyRecord, claim: &Claim) -> ClaimStep {
         );
         return refused(Some(key), claim, refusal);
     };
-    let original = application.original.clone();
+    let (receipt, answer) = duplicate(claim, seen(Some(key)), application.original.clone());
+    ClaimStep::End { receipt, answer }
+}
+
+/// The receipt and the answer of what was applied before, by the last attempt of `mark`.
+pub(crate) fn duplicate(
+    claim: &Claim,
+    mark: AttemptMark,
+    original: Original,
+) -> (Slip, ClaimAnswer) {
+    let attempt = mark.attempt;
     let receipt = Slip::Duplicate {
         proposal: claim.proposal.clone(),
-        mark: seen(Some(key)),
+        mark,
         original_receipt_id: original.receipt_id.clone(),
         at: claim.at,
     };
-    ClaimStep::End {
-        receipt,
-        answer: ClaimAnswer::Duplicate {
-            original,
-            attempt: key.attempt,
-        },
-    }
+    (receipt, ClaimAnswer::Duplicate { original, attempt })
 }
 
 fn conflict(key: &KeyRecord, claim: &Claim) -> ClaimStep {

@@ -35,6 +35,11 @@ pub(crate) fn claim<B: Book>(
     }
     let (entity, turn) = turn_of(book, tenant, entity_key, &mut asker)?;
     // Read after `turn_of`: burying a dead holder may have moved this very key.
+    if let Some((receipt, answer)) = book.duplicate(tenant, claim)? {
+        book.append(receipt)?;
+        give_place_back(book, tenant, entity_key, asker)?;
+        return Ok(answer);
+    }
     let key = book.key(tenant, &claim.proposal.idempotency_key)?;
     let answer = match life::claim(key.as_deref(), &entity, turn, claim, book.now()) {
         ClaimStep::Grant {

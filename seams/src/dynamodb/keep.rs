@@ -234,7 +234,7 @@ fn next_elsewhere(sheet: &Sheet, page: &Page) -> Option<(Address, u64, EntityIte
     let record = page.entity_now(name)?;
     let next = EntityItem {
         version: before.version + 1,
-        record: record.clone(),
+        record,
         ..before.clone()
     };
     let is_changed = page.changes.entities.contains(name);

@@ -138,10 +138,10 @@ impl Shared {
         let entity = (sheet.tenant.clone(), sheet.entity_key.clone());
         let record = sheet.entity.seen_by(observer);
         sheet.landing_until = record.landing_until;
-        page.load_entity(&entity, record);
+        page.load_entity(&entity, &record);
         page.load_queue(entity, sheet.entity.queue.clone());
         if let Some((name, item)) = &sheet.elsewhere {
-            page.load_entity(name, item.seen_by(observer));
+            page.load_entity(name, &item.seen_by(observer));
         }
         page.load_ticket(Ticket(sheet.entity.tickets.saturating_add(1)));
         let key = sheet.key.as_ref().map(|key| key.seen_by(observer));

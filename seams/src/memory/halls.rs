@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use operators_kernel::life::{self, KeyRecord, NoteName};
 use operators_kernel::{
-    Claim, Clock, EntityKey, IdempotencyKey, Proposal, SessionId, Settlement, StoreTime, TenantId,
+    Claim, Clock, EntityKey, Folded, IdempotencyKey, Proposal, SessionId, Settlement, StoreTime,
+    TenantId,
 };
 
 use crate::page::{Page, SessionRecord, Want};
@@ -27,19 +28,27 @@ const TRIES_MAX: u32 = 256;
 
 /// One part of the keys and of the entities. Sessions are known in all, notes in the first.
 #[derive(Debug)]
+#[repr(C)]
 struct Hall {
     page: Page,
     /// Whether anything is paused, for any tenant.
     has_pauses: bool,
 }
 
+/// A hall behind its lock: a std one, held for map look-ups, never over an await, and never waited for
+/// by a thread.
+///
+/// Memory goes from one core to another in lines, and each that has to come costs as much as all the
+/// rest of a look-up. So no two halls have a line in common, and the lock is in one with what is
+/// looked at first.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Room(Mutex<Hall>);
+
 /// Keys, entities, queues, sessions and notes.
 #[derive(Debug)]
 pub(super) struct Halls {
-    // A std lock each: held for map look-ups, never over an await, and never waited for by a thread.
-    // What it guards is elsewhere in memory, where those who try for the lock do not disturb who has
-    // it.
-    halls: Box<[Mutex<Box<Hall>>]>,
+    halls: Box<[Room]>,
     /// What is kept with what is written.
     pub(super) trail: Trail,
 }
@@ -102,7 +111,7 @@ impl From<Want> for Lack {
     }
 }
 
-type Guard<'a> = MutexGuard<'a, Box<Hall>>;
+type Guard<'a> = MutexGuard<'a, Hall>;
 
 #[derive(Debug)]
 enum Grip<'a> {
@@ -125,7 +134,7 @@ impl Halls {
         let hall = |_| {
             let page = Page::whole(Arc::clone(clock));
             let has_pauses = false;
-            Mutex::new(Box::new(Hall { page, has_pauses }))
+            Room(Mutex::new(Hall { page, has_pauses }))
         };
         Self {
             halls: (0..HALLS).map(hall).collect(),
@@ -179,7 +188,7 @@ fn place(name: &str) -> usize {
     usize::try_from(mixed % HALLS as u64).unwrap_or_default()
 }
 
-fn try_lock(hall: &Mutex<Box<Hall>>) -> Option<Guard<'_>> {
+fn try_lock(Room(hall): &Room) -> Option<Guard<'_>> {
     for _ in 0..TRIES_MAX {
         match hall.try_lock() {
             Ok(guard) => return Some(guard),
@@ -192,16 +201,12 @@ fn try_lock(hall: &Mutex<Box<Hall>>) -> Option<Guard<'_>> {
 
 impl<'a> Held<'a> {
     fn new(halls: &'a Halls, grip: Grip<'a>, now: StoreTime) -> Self {
-        let mut held = Self {
+        Self {
             grip,
             trail: &halls.trail,
             now,
             wrote: false,
-        };
-        for hall in held.halls() {
-            hall.page.now = now;
         }
-        held
     }
 
     /// Everything that is held.
@@ -214,14 +219,14 @@ impl<'a> Held<'a> {
             Grip::All(all) => (None, None, all.iter_mut()),
         };
         let halls = one.into_iter().chain(other).chain(all);
-        halls.map(|hall| &mut ***hall)
+        halls.map(|hall| &mut **hall)
     }
 
     /// All halls, for what is in each of them.
     fn all(&mut self) -> Result<impl Iterator<Item = &mut Hall>, Lack> {
         match &mut self.grip {
             Grip::Two(..) => Err(Lack::Hall),
-            Grip::All(all) => Ok(all.iter_mut().map(|hall| &mut ***hall)),
+            Grip::All(all) => Ok(all.iter_mut().map(|hall| &mut **hall)),
         }
     }
 
@@ -229,6 +234,15 @@ impl<'a> Held<'a> {
     fn any(&mut self) -> Result<&mut Page, Lack> {
         let first = self.halls().next();
         first.map(|hall| &mut hall.page).ok_or(Lack::Hall)
+    }
+
+    /// As [`any`](Self::any), for what depends on the time. A page is told the time only then, so that
+    /// who only looks into a hall writes nothing there.
+    fn any_now(&mut self) -> Result<&mut Page, Lack> {
+        let now = self.now;
+        let page = self.any()?;
+        page.now = now;
+        Ok(page)
     }
 
     /// The hall of this name.
@@ -260,9 +274,14 @@ impl<'a> Held<'a> {
         self.halls().any(|hall| hall.page.has_waiters())
     }
 
-    /// Every key.
+    /// Every key that is not folded: all that are not burned, and some that are.
     pub(super) fn keys(&mut self) -> Result<impl Iterator<Item = &KeyRecord>, Lack> {
         Ok(self.all()?.flat_map(|hall| hall.page.keys_now()))
+    }
+
+    /// Every key that is folded.
+    pub(super) fn folded(&mut self) -> Result<impl Iterator<Item = &Folded>, Lack> {
+        Ok(self.all()?.flat_map(|hall| hall.page.folded_now()))
     }
 
     /// Every note that says something.

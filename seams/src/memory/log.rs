@@ -11,7 +11,7 @@ use operators_kernel::log::{
 };
 use operators_kernel::{Ledger, StoreError, TenantId, json};
 
-use super::trail::Entry;
+use super::trail::{Entry, Torn};
 use super::{MemoryStore, locked};
 
 /// What was hashed so far of one tenant's receipts.
@@ -25,14 +25,15 @@ pub(super) struct Appended {
 
 impl Appended {
     /// Hashes what was kept since the last look.
-    fn append(&mut self, kept: Vec<Entry>) -> Result<(), json::JsonError> {
+    fn append(&mut self, kept: Vec<Entry>) -> Result<(), String> {
         for entry in kept {
-            let body = json::canonical(&entry.slip.receipt())?;
+            let receipt = entry.paper.receipt().map_err(|torn| torn.to_string())?;
+            let body = json::canonical(&receipt).map_err(|error| error.to_string())?;
             let leaf = LogHash::of_leaf(body.as_bytes());
             self.last = entry.sequence;
             self.entries.push(LogEntry {
                 position: self.frontier.size(),
-                receipt_id: entry.slip.receipt_id().to_owned(),
+                receipt_id: receipt.receipt_id.into(),
                 leaf,
                 link: self.frontier.push(leaf),
                 body: Some(body),
@@ -73,7 +74,7 @@ impl MemoryStore {
         let kept = self.halls.trail.after(tenant, log.last);
         match log.append(kept) {
             Ok(()) => Ok(look(log)),
-            Err(error) => Err(self.unusable(error.to_string())),
+            Err(problem) => Err(self.unusable(problem)),
         }
     }
 }
@@ -138,14 +139,21 @@ impl Log for MemoryStore {
         tenant: &TenantId,
         _after: Option<&str>,
     ) -> Result<BurnedPage, StoreError> {
-        self.with_all(|held| {
-            let keys = held.keys()?;
-            let keys = keys.filter(|key| key.proposal.tenant_id == *tenant);
-            Ok(BurnedPage {
-                keys: keys.filter_map(Burned::of).collect(),
-                next: None,
+        let (mut keys, folded) = self
+            .with_all(|held| {
+                let keys = held.keys()?;
+                let keys = keys.filter(|key| key.proposal.tenant_id == *tenant);
+                let keys: Vec<Burned> = keys.filter_map(Burned::of).collect();
+                let folded = held.folded()?;
+                let folded = folded.filter(|key| key.tenant_id() == tenant.as_str());
+                Ok((keys, folded.cloned().collect::<Vec<_>>()))
             })
-        })
-        .await
+            .await?;
+        // Taken apart while nobody waits for it.
+        for folded in folded {
+            let key = folded.key().as_ref().and_then(Burned::of);
+            keys.push(key.ok_or_else(|| self.unusable(Torn.to_string()))?);
+        }
+        Ok(BurnedPage { keys, next: None })
     }
 }

@@ -3,11 +3,11 @@
 use hashbrown::hash_map::Entry;
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName, Phase};
 use operators_kernel::{
-    EntityKey, IdempotencyKey, Receipt, SessionId, Shared, Slip, StoreTime, TenantId, Ticket,
-    Timestamp,
+    Claim, ClaimAnswer, EntityKey, IdempotencyKey, Receipt, SessionId, Shared, Slip, StoreTime,
+    TenantId, Ticket, Timestamp,
 };
 
-use super::{Extent, Of, Page, Stamp, Want};
+use super::{Extent, Kept, Of, Page, Stamp, Want};
 use crate::book::{Book, Change, Waiter};
 
 fn queue_of(tenant: &TenantId, entity: &EntityKey) -> impl FnOnce() -> Want {
@@ -33,10 +33,24 @@ impl Book for Page {
         tenant: &TenantId,
         key: &IdempotencyKey,
     ) -> Result<Option<Shared<KeyRecord>>, Want> {
-        match self.keys.get(&Of(tenant, key)) {
-            Some(record) => Ok(record.clone()),
-            None => self.missing(|| Want::Key((tenant.clone(), key.clone())), None),
+        let name = Of(tenant, key);
+        match self.keys.get(&name) {
+            Some(kept) => kept.record(&name).map(Some),
+            None if self.absent.contains(&name) => Ok(None),
+            None => self.missing(|| Want::Key(name.to_owned()), None),
         }
+    }
+
+    fn duplicate(
+        &mut self,
+        tenant: &TenantId,
+        claim: &Claim,
+    ) -> Result<Option<(Slip, ClaimAnswer)>, Want> {
+        let name = Of(tenant, &claim.proposal.idempotency_key);
+        Ok(match self.keys.get(&name) {
+            Some(Kept::Folded(folded)) => folded.duplicate(claim),
+            Some(Kept::Record(_)) | None => None,
+        })
     }
 
     fn put_key(&mut self, record: Shared<KeyRecord>, change: Change) -> Result<(), Want> {
@@ -45,14 +59,14 @@ impl Book for Page {
         if let Some(changes) = self.changed() {
             changes.keys.push((name.to_owned(), change));
         }
-        self.keys.put(&name, Of::to_owned, Some(record));
+        self.keys.put(&name, Kept::Record(record));
         Ok(())
     }
 
     fn entity(&mut self, tenant: &TenantId, entity: &EntityKey) -> Result<EntityRecord, Want> {
         let want = || Want::Entity((tenant.clone(), entity.clone()));
-        match self.entities.get(&Of(tenant, entity)) {
-            Some(record) => Ok(record.clone()),
+        match self.entities.get(tenant, entity) {
+            Some(record) => Ok(record),
             None => self.missing(want, EntityRecord::default()),
         }
     }
@@ -63,11 +77,10 @@ impl Book for Page {
         entity: &EntityKey,
         record: &EntityRecord,
     ) -> Result<(), Want> {
-        let name = Of(tenant, entity);
         if let Some(changes) = self.changed() {
-            changes.entities.push(name.to_owned());
+            changes.entities.push((tenant.clone(), entity.clone()));
         }
-        self.entities.put(&name, Of::to_owned, record.clone());
+        self.entities.put(tenant, entity, record);
         Ok(())
     }
 

@@ -68,7 +68,7 @@ async fn bury_on(
     let mut page = Page::part(loaded.now, loaded.stamp());
     page.load_session(session, found);
     for (name, record) in loaded.entities {
-        page.load_entity(&name, record);
+        page.load_entity(&name, &record);
     }
     page.load_intents(session, loaded.keys);
     let tenants = tenants_of(&page);
@@ -92,7 +92,7 @@ async fn bury_on(
     if let Some((name, record)) = entity.and_then(|name| Some((name, page.entity_now(name)?)))
         && record.holder == Some(session)
     {
-        written.clear_holder(name, record);
+        written.clear_holder(name, &record);
     }
     write(line, lines, &written).await
 }

@@ -383,7 +383,7 @@ pub(super) fn page_of(loaded: Loaded, around: &Around<'_>) -> Page {
         page.load_session(session, loaded.sessions.get(&session).copied());
     }
     for (name, record) in loaded.entities {
-        page.load_entity(&name, record);
+        page.load_entity(&name, &record);
     }
     if let Some(entity) = around.entity {
         page.load_queue((tenant, entity.clone()), loaded.queue);

@@ -313,7 +313,7 @@ impl Written {
         entities.dedup();
         for name in &entities {
             if let Some(record) = page.entity_now(name) {
-                written.entities.push(EntityRow::of(name, record));
+                written.entities.push(EntityRow::of(name, &record));
             }
         }
         for receipt in &changes.receipts {

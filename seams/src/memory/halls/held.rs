@@ -2,12 +2,14 @@
 
 use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName};
 use operators_kernel::{
-    EntityKey, IdempotencyKey, Receipt, SessionId, Shared, Slip, StoreTime, TenantId, Ticket,
-    Timestamp,
+    Claim, ClaimAnswer, EntityKey, IdempotencyKey, Receipt, SessionId, Shared, Slip, StoreTime,
+    TenantId, Ticket, Timestamp,
 };
 
 use super::{Grip, Held, Lack};
 use crate::book::{Book, Change, Waiter};
+use crate::memory::trail::{Paper, Torn};
+use crate::page::Want;
 
 impl Book for Held<'_> {
     type Error = Lack;
@@ -34,6 +36,15 @@ impl Book for Held<'_> {
         Ok(self.hall(key.as_str())?.key(tenant, key)?)
     }
 
+    fn duplicate(
+        &mut self,
+        tenant: &TenantId,
+        claim: &Claim,
+    ) -> Result<Option<(Slip, ClaimAnswer)>, Lack> {
+        let hall = self.hall(claim.proposal.idempotency_key.as_str())?;
+        Ok(hall.duplicate(tenant, claim)?)
+    }
+
     fn put_key(&mut self, record: Shared<KeyRecord>, change: Change) -> Result<(), Lack> {
         let hall = self.hall(record.proposal.idempotency_key.as_str())?;
         hall.put_key(record, change)?;
@@ -58,13 +69,26 @@ impl Book for Held<'_> {
     }
 
     fn append(&mut self, receipt: Slip) -> Result<(), Lack> {
-        self.trail.keep(receipt);
         self.wrote = true;
+        let folded = match &receipt {
+            Slip::Applied { proposal, .. } => {
+                let hall = self.hall(proposal.idempotency_key.as_str())?;
+                hall.fold(&receipt)
+            }
+            Slip::Duplicate { .. } | Slip::Written(_) => None,
+        };
+        let trail = self.trail;
+        match folded {
+            Some(folded) => trail.keep(receipt.tenant_id(), Paper::Folded(folded)),
+            None => trail.keep_slip(receipt),
+        }
         Ok(())
     }
 
     fn receipt(&mut self, _tenant: &TenantId, receipt_id: &str) -> Result<Option<Receipt>, Lack> {
-        Ok(self.trail.find(receipt_id))
+        let found = self.trail.find(receipt_id);
+        let unreadable = |Torn| Lack::Record(Want::Receipt(receipt_id.to_owned()));
+        found.map_err(unreadable)
     }
 
     fn note(&mut self, tenant: &TenantId, name: &NoteName) -> Result<Option<String>, Lack> {
@@ -149,15 +173,17 @@ impl Book for Held<'_> {
     }
 
     fn is_lifeless(&mut self, session: SessionId) -> Result<bool, Lack> {
-        Ok(self.any()?.is_lifeless(session)?)
+        Ok(self.any_now()?.is_lifeless(session)?)
     }
 
     fn lifeless_sessions(&mut self) -> Result<Vec<SessionId>, Lack> {
-        Ok(self.any()?.lifeless_sessions()?)
+        Ok(self.any_now()?.lifeless_sessions()?)
     }
 
     fn extend(&mut self, session: SessionId) -> Result<(), Lack> {
+        let now = self.now;
         for hall in self.all()? {
+            hall.page.now = now;
             hall.page.extend(session)?;
         }
         self.wrote = true;
