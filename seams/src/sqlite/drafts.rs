@@ -83,7 +83,7 @@ impl Draft {
 
 /// Whether two hold one and the same proposal; to compare what they say takes longer than to write it.
 fn is_one(one: &Shared<Proposal>, other: &Shared<Proposal>) -> bool {
-    ptr::eq::<Proposal>(&**one, &**other)
+    ptr::eq::<Proposal>(&raw const **one, &raw const **other)
 }
 
 fn is_same(drafted: &Slip, receipt: &Slip) -> bool {
