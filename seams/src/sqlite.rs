@@ -6,6 +6,7 @@
 
 mod alive;
 mod clock;
+mod drafts;
 mod ledger;
 mod log;
 mod open;
@@ -33,6 +34,7 @@ use rusqlite::Connection;
 use crate::book::{self, Asker, Book, BookError};
 use alive::SignsOfLife;
 use clock::{Machine, StoreClock, ThisMachine};
+use drafts::Draft;
 use records::RowError;
 use rows::Rows;
 use trouble::sorted;
@@ -143,10 +145,14 @@ impl DurableExec for SqliteStore {
         claims: Vec<Claim>,
     ) -> Result<Vec<ClaimAnswer>, StoreError> {
         let tenant = tenant.clone();
+        let drafts: Vec<_> = claims.iter().map(Draft::of_claim).collect();
         self.write(move |rows| {
+            let claims = claims.iter().zip(drafts);
             claims
-                .iter()
-                .map(|claim| book::claim(rows, &tenant, claim))
+                .map(|(claim, draft)| {
+                    rows.expect(draft);
+                    book::claim(rows, &tenant, claim)
+                })
                 .collect()
         })
         .await
@@ -158,10 +164,14 @@ impl DurableExec for SqliteStore {
         settlements: Vec<Settlement>,
     ) -> Result<Vec<SettleAnswer>, StoreError> {
         let tenant = tenant.clone();
+        let drafts: Vec<_> = settlements.iter().map(Draft::of_settlement).collect();
         self.write(move |rows| {
+            let settlements = settlements.iter().zip(drafts);
             settlements
-                .iter()
-                .map(|settlement| book::settle(rows, &tenant, settlement))
+                .map(|(settlement, draft)| {
+                    rows.expect(draft);
+                    book::settle(rows, &tenant, settlement)
+                })
                 .collect()
         })
         .await

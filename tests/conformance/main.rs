@@ -7,6 +7,7 @@ mod sqlite_alive;
 mod sqlite_file;
 mod sqlite_rollback;
 mod sqlite_shelves;
+mod sqlite_upgrade;
 
 use operators_tests::conformance;
 use operators_tests::dynamodb::DynamoBench;

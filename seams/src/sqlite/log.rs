@@ -60,7 +60,7 @@ impl Logs {
         &mut self,
         connection: &Connection,
         tenant: &TenantId,
-        body: &str,
+        leaf: LogHash,
     ) -> Result<Place, RowError> {
         if !self.heads.contains_key(tenant) {
             let head = Head {
@@ -71,7 +71,6 @@ impl Logs {
         }
         let frontier = self.heads.get(tenant).map(|head| &head.frontier);
         let frontier = frontier.ok_or_else(|| meaning("a log", "it was not read"))?;
-        let leaf = LogHash::of_leaf(body.as_bytes());
         Ok(Place {
             position: signed(frontier.size()),
             link: LogHash::of_link(&frontier.link(), &leaf),

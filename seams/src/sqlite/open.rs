@@ -26,6 +26,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0006_retention.sql"),
     include_str!("../../migrations/sqlite/0007_itself.sql"),
     include_str!("../../migrations/sqlite/0008_shelves.sql"),
+    include_str!("../../migrations/sqlite/0009_short_shelves.sql"),
 ];
 
 /// The schema from which on every receipt has a place in a log.

@@ -4,8 +4,8 @@
 //! Keyed by the text in the row, so that whoever changed a row, whatever is found is what it says.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 
+use hashbrown::HashMap;
 use operators_kernel::{Proposal, Shared};
 
 /// How many are kept; beyond that all are forgotten, which costs one reading each.

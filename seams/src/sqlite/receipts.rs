@@ -25,7 +25,7 @@ const FILTERS: &str = "\
     AND (?15 IS NULL OR body ->> '$.run_id' = ?15)";
 
 /// How many numbers a shelf has, as a power of two; the index `receipt_shelf` says the same.
-const SHELF_BITS: u32 = 14;
+const SHELF_BITS: u32 = 9;
 
 /// A page of receipts, in the cursor's order.
 pub(super) fn find_receipts(
@@ -89,7 +89,7 @@ fn statement(filter: &ReceiptFilter, cursor: Cursor) -> String {
             "+tenant = ?1 AND receipt_id = ?4 AND +idempotency_key = ?5 AND ?17 IS NULL"
         }
         (Some(_), None) => "+tenant = ?1 AND receipt_id = ?4 AND ?17 IS NULL",
-        (None, Some(_)) => "tenant = ?1 AND sequence >> 14 = ?17 AND idempotency_key = ?5",
+        (None, Some(_)) => "tenant = ?1 AND sequence >> 9 = ?17 AND idempotency_key = ?5",
         (None, None) => "+tenant = ?1 AND ?17 IS NULL",
     };
     format!(

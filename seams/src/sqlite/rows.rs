@@ -8,13 +8,14 @@ use operators_kernel::life::{EntityRecord, KeyRecord, Note, NoteName};
 use operators_kernel::log::is_stub;
 use operators_kernel::{
     EntityKey, IdempotencyKey, Receipt, RedactionKey, SessionId, Shared, Slip, StoreTime, TenantId,
-    Ticket, Timestamp, json,
+    Ticket, Timestamp,
 };
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, Params};
 
 use super::alive::SignsOfLife;
 use super::clock::StoreClock;
+use super::drafts::{Draft, Sheet};
 use super::log::Logs;
 use super::proposals::Proposals;
 use super::records::{
@@ -64,6 +65,8 @@ pub(super) struct Rows<'a> {
     has_waiters: Cell<Option<bool>>,
     logs: Logs,
     newest: Option<Acked>,
+    /// What the call under way will most likely write.
+    draft: Draft,
 }
 
 impl<'a> Rows<'a> {
@@ -78,7 +81,13 @@ impl<'a> Rows<'a> {
             has_waiters: Cell::new(None),
             logs: Logs::default(),
             newest: None,
+            draft: Draft::default(),
         }
+    }
+
+    /// What the next call will most likely write.
+    pub(super) fn expect(&mut self, draft: Draft) {
+        self.draft = draft;
     }
 
     /// The heads of the logs that have grown, once for the whole transaction.
@@ -164,7 +173,10 @@ impl Book for Rows<'_> {
             .transpose()?;
         match change {
             Change::Claimed => {
-                let text = to_json("a proposal", proposal)?;
+                let text = match self.draft.take_text(proposal) {
+                    Some(text) => text,
+                    None => to_json("a proposal", proposal)?,
+                };
                 self.execute(
                     CLAIM_KEY,
                     rusqlite::params![
@@ -231,20 +243,21 @@ impl Book for Rows<'_> {
     }
 
     fn append(&mut self, receipt: Slip) -> Result<(), RowError> {
-        let receipt = receipt.into_receipt();
-        let body = json::canonical(&receipt).map_err(|e| meaning("a receipt", &e.to_string()))?;
-        let tenant = &receipt.tenant_id;
-        let place = if is_unlogged() {
-            None
-        } else {
-            Some(self.logs.place(self.connection, tenant, &body)?)
+        let sheet = match self.draft.take_sheet(&receipt) {
+            Some(sheet) => sheet,
+            None => Sheet::of(receipt)?,
         };
+        let tenant = &sheet.tenant;
+        let place = sheet
+            .leaf
+            .map(|leaf| self.logs.place(self.connection, tenant, leaf))
+            .transpose()?;
         let written = self.connection.prepare_cached(APPEND)?.execute((
-            receipt.receipt_id.as_str(),
+            sheet.receipt_id.as_str(),
             tenant.as_str(),
-            receipt.idempotency_key.as_str(),
-            receipt.settled_at.to_string(),
-            body,
+            sheet.idempotency_key.as_str(),
+            sheet.settled_at,
+            sheet.body,
             place.as_ref().map(|place| place.position),
             place.as_ref().map(|place| place.leaf.as_bytes()),
             place.as_ref().map(|place| place.link.as_bytes()),
@@ -252,10 +265,8 @@ impl Book for Rows<'_> {
         if written == 0 {
             return Ok(());
         }
-        self.newest = Some((
-            self.connection.last_insert_rowid(),
-            receipt.receipt_id.as_str().to_owned(),
-        ));
+        let sequence = self.connection.last_insert_rowid();
+        self.newest = Some((sequence, sheet.receipt_id.as_str().to_owned()));
         if let Some(place) = place {
             self.logs.grow(tenant, &place);
         }
@@ -414,17 +425,5 @@ impl Book for Rows<'_> {
             found.push(key_from_row(row, self.around.proposals)?);
         }
         Ok(found)
-    }
-}
-
-/// Whether the benchmark asked for receipts without a place.
-fn is_unlogged() -> bool {
-    #[cfg(feature = "unlogged")]
-    {
-        crate::unlogged::is_set()
-    }
-    #[cfg(not(feature = "unlogged"))]
-    {
-        false
     }
 }
