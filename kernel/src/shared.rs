@@ -17,8 +17,8 @@ impl<T> Clone for Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// Whether both are one.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+    /// Whether both are copies of one, that nobody changed since.
+    pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
