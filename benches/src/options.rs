@@ -37,7 +37,8 @@ pub(crate) struct Options {
     /// A Postgres to use (a role that may create databases) instead of starting one.
     #[arg(long, value_name = "URL")]
     pub(crate) postgres: Option<String>,
-    /// A DynamoDB to use: `dynamodb:TABLE?region=…&endpoint=…`; left out otherwise.
+    /// A DynamoDB to use: `dynamodb:TABLE?region=…&endpoint=…`; left out otherwise. Tables `TABLE-1`,
+    /// `TABLE-2`, … are made there, and stay.
     #[arg(long, value_name = "URL")]
     pub(crate) dynamodb: Option<String>,
     /// Where data folders are made and removed; decides which disk is measured.

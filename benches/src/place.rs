@@ -70,7 +70,10 @@ impl Places {
                 folder.join("store.db").display().to_string()
             }
             Store::Postgres => self.server()?.fresh_database()?,
-            Store::Dynamodb => self.dynamodb.clone().context("no DynamoDB was given")?,
+            Store::Dynamodb => {
+                let given = self.dynamodb.as_deref().context("no DynamoDB was given")?;
+                numbered(given, self.made)
+            }
         };
         Ok(Place { store, name })
     }
@@ -89,6 +92,12 @@ impl Places {
     }
 }
 
+/// The same address with another table: `dynamodb:TABLE?…` becomes `dynamodb:TABLE-1?…`.
+fn numbered(url: &str, number: usize) -> String {
+    let (table, options) = url.split_once('?').unwrap_or((url, ""));
+    format!("{table}-{number}?{options}")
+}
+
 impl Place {
     /// Opens this project's store there.
     pub(crate) async fn open(&self) -> Result<Arc<dyn DurableExec>> {
@@ -97,7 +106,10 @@ impl Place {
             Store::Sqlite => Arc::new(SqliteStore::open(Path::new(&self.name))?),
             Store::Postgres => Arc::new(PgStore::connect(&self.name).await?),
             #[cfg(feature = "dynamodb")]
-            Store::Dynamodb => Arc::new(operators_seams::DynamoStore::connect(&self.name).await?),
+            Store::Dynamodb => {
+                operators_seams::DynamoStore::create_table(&self.name).await?;
+                Arc::new(operators_seams::DynamoStore::connect(&self.name).await?)
+            }
             #[cfg(not(feature = "dynamodb"))]
             Store::Dynamodb => anyhow::bail!("built without DynamoDB; add --features dynamodb"),
         })
