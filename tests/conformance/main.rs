@@ -5,6 +5,7 @@ mod one_commit;
 mod programs;
 mod sqlite_alive;
 mod sqlite_file;
+mod sqlite_names;
 mod sqlite_rollback;
 mod sqlite_shelves;
 mod sqlite_upgrade;
