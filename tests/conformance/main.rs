@@ -4,6 +4,7 @@ mod interleavings;
 mod one_commit;
 mod programs;
 mod sqlite_alive;
+mod sqlite_drafts;
 mod sqlite_file;
 mod sqlite_names;
 mod sqlite_rollback;
