@@ -10,6 +10,8 @@ mod drafts;
 mod ledger;
 mod log;
 mod open;
+mod place;
+mod problems;
 mod proposals;
 mod receipts;
 mod records;
@@ -37,7 +39,7 @@ use clock::{Machine, StoreClock, ThisMachine};
 use drafts::Draft;
 use records::RowError;
 use rows::Rows;
-use trouble::sorted;
+use trouble::{no_lock_file, sorted};
 use witness::Witness;
 use writer::{Desk, Writer};
 
@@ -76,8 +78,8 @@ impl SqliteStore {
         let clock = StoreClock::open(&mut connection, machine).map_err(told)?;
         let clock = Arc::new(clock);
         let witness = Witness::new(path, &connection).map_err(told)?;
-        let alive = SignsOfLife::open(path)
-            .map_err(|error| unusable(format!("its lock file cannot be opened: {error}")))?;
+        let alive =
+            SignsOfLife::open(path).map_err(|error| unusable(no_lock_file(path, &error)))?;
         let alive = Arc::new(alive);
         let desk = Desk::new(
             path,

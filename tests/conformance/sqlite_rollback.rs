@@ -240,8 +240,8 @@ async fn a_file_that_is_looked_after_goes_on() {
         "touch",
         "vacuum",
         "copy",
-        "link",
         "other",
+        "link",
         "statement",
     ]
     .into_iter()

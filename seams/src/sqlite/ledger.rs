@@ -12,10 +12,12 @@ use operators_kernel::{
 };
 use rusqlite::Connection;
 
-use super::open::{in_words, open_to_look};
+use super::open::open_to_look;
+use super::problems::problems;
 use super::proposals::Proposals;
 use super::receipts::find_receipts;
 use super::records::{self, KEY_COLUMNS, RowError};
+use super::trouble::{in_words, no_lock_file, unreadable};
 use super::{SqliteStore, describe};
 
 impl SqliteStore {
@@ -60,9 +62,9 @@ fn unusable(path: &Path, problem: String) -> StoreError {
 
 fn sort(path: &Path, error: RowError) -> StoreError {
     let problem = match error {
-        RowError::Sql(error) => in_words(error),
-        RowError::Alive(error) => error.to_string(),
-        RowError::Meaning { what, problem } => format!("{what} cannot be read: {problem}"),
+        RowError::Sql(error) => in_words(&error),
+        RowError::Alive(error) => no_lock_file(path, &error),
+        RowError::Meaning { what, problem } => unreadable(&what, &problem),
     };
     unusable(path, problem)
 }
@@ -162,13 +164,6 @@ impl Ledger for SqliteStore {
     }
 
     async fn check(&self) -> Result<Vec<String>, StoreError> {
-        self.look(|connection| {
-            let mut statement = connection.prepare("PRAGMA integrity_check(20)")?;
-            let said = statement
-                .query_map([], |row| row.get(0))?
-                .collect::<rusqlite::Result<Vec<String>>>()?;
-            Ok(said.into_iter().filter(|line| line != "ok").collect())
-        })
-        .await
+        self.look(problems).await
     }
 }

@@ -7,6 +7,7 @@ use operators_kernel::life::{EntityRecord, KeyRecord, NoteName, Phase};
 use operators_kernel::{
     EntityKey, Fence, Fingerprint, IdempotencyKey, NoDigest, SessionId, StoreTime, TenantId,
 };
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -116,10 +117,10 @@ pub(super) fn key_from_row(row: &Row<'_>, proposals: &Proposals) -> Result<KeyRe
         open_attempts: from_json("a key's open attempts", text(row, 10)?)?,
         open_until: StoreTime(row.get(11)?),
         proposal: known.unwrap_or_else(|| from_json("a key's proposal", proposal))?,
-        application: row
-            .get::<_, Option<String>>(13)?
-            .map(|text| from_json("a key's application", &text))
-            .transpose()?,
+        application: match row.get_ref(13)? {
+            ValueRef::Null => None,
+            _ => Some(from_json("a key's application", text(row, 13)?)?),
+        },
     })
 }
 
@@ -128,7 +129,7 @@ fn text<'a>(row: &'a Row<'_>, column: usize) -> Result<&'a str, RowError> {
     let value = row.get_ref(column)?;
     value
         .as_str()
-        .map_err(|error| meaning("a text", &error.to_string()))
+        .map_err(|error| meaning("a key's row", &error.to_string()))
 }
 
 fn parse_key(text: &str) -> Result<IdempotencyKey, RowError> {

@@ -58,7 +58,7 @@ impl Stage {
             store: describe(path),
             problem,
         };
-        let connection = open::open(path).map_err(unusable)?;
+        let connection = open::open_again(path).map_err(unusable)?;
         let own_tables = open::own_tables().map_err(unusable)?;
         let is_guarded = Arc::new(AtomicBool::new(false));
         let guard = Arc::clone(&is_guarded);

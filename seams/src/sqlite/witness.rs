@@ -203,7 +203,7 @@ fn keep_newest(acked: &mut VecDeque<Acked>, most: usize) {
 }
 
 /// `store.db` → `store.db-wal`.
-fn beside(path: &Path, end: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     PathBuf::from(name)

@@ -122,7 +122,7 @@ impl Writer {
     ) -> Result<T, StoreError> {
         let gone = || StoreError::Unusable {
             store: describe(&self.path),
-            problem: "its writing thread ended".to_owned(),
+            problem: "its writing thread ended; restart".to_owned(),
         };
         let queue = self.queue.as_ref().ok_or_else(gone)?;
         queue.send(order).map_err(|_| gone())?;
