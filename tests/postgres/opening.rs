@@ -236,6 +236,56 @@ async fn upgrade_from(version: i32) {
     assert_eq!(text(&url, open_to_all).await, "0");
 }
 
+/// An upgrade that changes a table waited for a backup to let go of it, the server's end of it even
+/// after the program had given up, and whoever wrote waited behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_that_meets_a_backup_gives_up_and_holds_nobody_up() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let url = database.url();
+    let old = desk(&url).await;
+    run(&url, KEYS_IN_AN_INDEX).await;
+    record_version(&url, 15).await;
+    let mut backup = connect(&url).await;
+    let lock = "BEGIN; LOCK TABLE operators.receipt IN ACCESS SHARE MODE";
+    let locked = sqlx::raw_sql(lock).execute(&mut backup).await;
+    locked.expect("locks");
+    let error = refusal(&url).await;
+    assert!(error.is_retryable(), "{error}");
+    let said = error.to_string();
+    assert!(said.contains("on the way to schema 17: "), "{said}");
+    let claim = ask("order:1", "k1");
+    let running = drive(&old, &claim);
+    let ran = tokio::time::timeout(Duration::from_secs(3), running).await;
+    assert_eq!(ran.expect("nobody waits").expect("runs"), End::Ran);
+    let ended = sqlx::raw_sql("COMMIT").execute(&mut backup).await;
+    ended.expect("ends");
+    PgStore::connect(&url).await.expect("upgrades");
+}
+
+/// Making an index over very many receipts takes longer than a call may; the upgrade was given up
+/// each time, so a large database could not be opened any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_may_take_longer_than_a_call() {
+    let Some(server) = own_server(&["fsync=off"]) else {
+        return;
+    };
+    let url = server.url("postgres");
+    PgStore::connect(&url).await.expect("connects");
+    run(&url, KEYS_IN_AN_INDEX).await;
+    record_version(&url, 15).await;
+    run(
+        &url,
+        "CREATE FUNCTION take_long() RETURNS event_trigger LANGUAGE plpgsql \
+           AS 'BEGIN PERFORM pg_sleep(11); END'; \
+         CREATE EVENT TRIGGER take_long ON ddl_command_end WHEN TAG IN ('CREATE INDEX') \
+           EXECUTE FUNCTION take_long()",
+    )
+    .await;
+    PgStore::connect(&url).await.expect("upgrades");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn many_processes_may_open_an_empty_database_at_once() {
     let Some(database) = database().await else {
