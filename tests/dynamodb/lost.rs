@@ -1,8 +1,14 @@
 //! Lost answers, throttling and conflicts: store requests are sent again, nothing happens twice.
 
+use std::time::{Duration, Instant};
+
 use operators_kernel::life::Phase;
-use operators_kernel::{ClaimAnswer, ContentDigest, StoreError};
-use operators_tests::conformance::desk::{Desk, again, applied, ask, failed, unheard};
+use operators_kernel::{
+    ClaimAnswer, ContentDigest, Directive, DirectiveAnswer, Order, Reason, StoreError,
+};
+use operators_tests::conformance::desk::{
+    Desk, again, applied, ask, failed, fresh_id, moment, unheard,
+};
 use operators_tests::proxy::{Fate, Proxy};
 
 use crate::common::{process, table};
@@ -110,6 +116,51 @@ async fn a_silent_store_is_unavailable_and_then_tells_what_it_has() {
     assert_eq!(attempt.mark.attempt, 1, "found, not made again");
     desk.end(&attempt, failed()).await;
     assert_eq!(desk.key("k1").await.phase, Phase::Failed);
+}
+
+/// Rules 5.1, 8.3. A claim whose request is stuck on its way is asked about again and refused, and
+/// only then arrives: it was granted under the receipt of its refusal, and held its entity for as long
+/// as its process ran.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_arrives_after_it_was_refused_is_not_granted() {
+    let Some((url, proxied, proxy)) = table().await else {
+        return;
+    };
+    let (other, stuck) = (process(&url).await, process(&proxied).await);
+    let claim = ask("order:1", "k1");
+    let arrives_after = Duration::from_secs(9);
+    let mut first = true;
+    proxy.rule(move |operation| match operation {
+        WRITE if std::mem::take(&mut first) => Fate::Delay(arrives_after),
+        WRITE => Fate::LoseRequest,
+        _ => Fate::Pass,
+    });
+    let asked = Instant::now();
+    let lost = stuck.try_ask(&claim).await.expect_err("no answer");
+    assert!(lost.is_retryable(), "{lost}");
+    proxy.rule(|_| Fate::Pass);
+    direct(&other, Order::Pause(None)).await;
+    stuck.refused_as(Reason::Paused, &unheard(&claim)).await;
+    assert!(asked.elapsed() < arrives_after, "too slow to be a test");
+    direct(&other, Order::Resume(None)).await;
+    tokio::time::sleep((arrives_after + Duration::from_secs(1)).saturating_sub(asked.elapsed()))
+        .await;
+    assert_eq!(other.find("k1").await.map(|found| found.phase), None);
+    assert_eq!(other.entity("order:1").await.holder, None);
+    other.run(&ask("order:1", "k2"), applied()).await;
+}
+
+/// Has a desk do what a person orders.
+async fn direct(desk: &Desk, order: Order) {
+    let directive = Directive {
+        order,
+        by: "ada".to_owned(),
+        note: None,
+        receipt_id: fresh_id(),
+        at: moment(),
+    };
+    let done = desk.store.direct(&desk.tenant, directive).await;
+    assert_eq!(done, Ok(DirectiveAnswer::Done));
 }
 
 /// F20: throttling, conflicts and failures inside the service are the store's affair.

@@ -15,3 +15,4 @@ mod settled;
 mod statements;
 mod transactions;
 mod turns;
+mod waits;

@@ -179,9 +179,13 @@ async fn a_schema_from_before_the_first_release_is_refused_and_left_alone() {
     }
 }
 
+/// How schemas before 16 find a key's receipts.
+const KEYS_IN_AN_INDEX: &str = "DROP INDEX operators.receipt_stretch; \
+    CREATE INDEX receipt_key ON operators.receipt (tenant, idempotency_key, sequence)";
+
 #[tokio::test]
 async fn a_schema_of_an_earlier_version_gets_the_functions_of_this_one() {
-    for version in [13, 14, 15] {
+    for version in [13, 14, 15, 16] {
         upgrade_from(version).await;
     }
 }
@@ -195,7 +199,7 @@ async fn upgrade_from(version: i32) {
     let claim = ask("order:1", "k1");
     assert_eq!(drive(&old, &claim).await.expect("runs"), End::Ran);
     drop(old);
-    // Two that 13 still had, and two that it lacks or has otherwise; and how it finds a key's receipts.
+    // Two that 13 still had, and two that it lacks or has otherwise.
     run(
         &url,
         "CREATE FUNCTION operators.claim(text) RETURNS text LANGUAGE sql AS 'SELECT $1'; \
@@ -203,11 +207,12 @@ async fn upgrade_from(version: i32) {
          DROP FUNCTION operators.identity(text); \
          CREATE OR REPLACE FUNCTION operators.arrive() RETURNS bigint LANGUAGE sql \
            AS 'SELECT 1/0::bigint'; \
-         GRANT EXECUTE ON FUNCTION operators.arrive() TO pg_monitor; \
-         DROP INDEX operators.receipt_stretch; \
-         CREATE INDEX receipt_key ON operators.receipt (tenant, idempotency_key, sequence)",
+         GRANT EXECUTE ON FUNCTION operators.arrive() TO pg_monitor",
     )
     .await;
+    if version < 16 {
+        run(&url, KEYS_IN_AN_INDEX).await;
+    }
     record_version(&url, version).await;
     let new = desk(&url).await;
     let known = drive(&new, &again(&claim)).await.expect("is decided");
@@ -218,7 +223,7 @@ async fn upgrade_from(version: i32) {
     );
     let versions =
         "SELECT string_agg(version::text, ',' ORDER BY version) FROM operators.migration";
-    assert_eq!(text(&url, versions).await, format!("{version},16"));
+    assert_eq!(text(&url, versions).await, format!("{version},17"));
     let left = "SELECT concat(to_regproc('operators.claim'), to_regproc('operators.settle'), \
         to_regclass('operators.receipt_key'))";
     assert_eq!(text(&url, left).await, "");
@@ -229,6 +234,56 @@ async fn upgrade_from(version: i32) {
         WHERE p.pronamespace = 'operators'::regnamespace \
           AND has_function_privilege('public', p.oid, 'EXECUTE')";
     assert_eq!(text(&url, open_to_all).await, "0");
+}
+
+/// An upgrade that changes a table waited for a backup to let go of it, the server's end of it even
+/// after the program had given up, and whoever wrote waited behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_that_meets_a_backup_gives_up_and_holds_nobody_up() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let url = database.url();
+    let old = desk(&url).await;
+    run(&url, KEYS_IN_AN_INDEX).await;
+    record_version(&url, 15).await;
+    let mut backup = connect(&url).await;
+    let lock = "BEGIN; LOCK TABLE operators.receipt IN ACCESS SHARE MODE";
+    let locked = sqlx::raw_sql(lock).execute(&mut backup).await;
+    locked.expect("locks");
+    let error = refusal(&url).await;
+    assert!(error.is_retryable(), "{error}");
+    let said = error.to_string();
+    assert!(said.contains("on the way to schema 17: "), "{said}");
+    let claim = ask("order:1", "k1");
+    let running = drive(&old, &claim);
+    let ran = tokio::time::timeout(Duration::from_secs(3), running).await;
+    assert_eq!(ran.expect("nobody waits").expect("runs"), End::Ran);
+    let ended = sqlx::raw_sql("COMMIT").execute(&mut backup).await;
+    ended.expect("ends");
+    PgStore::connect(&url).await.expect("upgrades");
+}
+
+/// Making an index over very many receipts takes longer than a call may; the upgrade was given up
+/// each time, so a large database could not be opened any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_may_take_longer_than_a_call() {
+    let Some(server) = own_server(&["fsync=off"]) else {
+        return;
+    };
+    let url = server.url("postgres");
+    PgStore::connect(&url).await.expect("connects");
+    run(&url, KEYS_IN_AN_INDEX).await;
+    record_version(&url, 15).await;
+    run(
+        &url,
+        "CREATE FUNCTION take_long() RETURNS event_trigger LANGUAGE plpgsql \
+           AS 'BEGIN PERFORM pg_sleep(11); END'; \
+         CREATE EVENT TRIGGER take_long ON ddl_command_end WHEN TAG IN ('CREATE INDEX') \
+           EXECUTE FUNCTION take_long()",
+    )
+    .await;
+    PgStore::connect(&url).await.expect("upgrades");
 }
 
 #[tokio::test(flavor = "multi_thread")]

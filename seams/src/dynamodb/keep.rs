@@ -135,7 +135,15 @@ impl Shared {
         let before = &sheet.entity;
         let queue = page.queue_now(&entity).cloned().unwrap_or_default();
         if page.changes.entities.is_empty() && queue == before.queue {
-            return Ok(None);
+            // A claim that was refused for what stands in no record of its own (a pause) could be
+            // granted, or take a place, by an earlier try that arrives only now: every one of them
+            // was decided on an earlier version of its entity.
+            let is_answered = !page.changes.receipts.is_empty();
+            let is_ended = sheet.is_unheard && is_answered && !sheet.is_burned();
+            return Ok(is_ended.then(|| EntityItem {
+                version: before.version + 1,
+                ..before.clone()
+            }));
         }
         let Some(record) = page.entity_now(&entity) else {
             return Ok(None);

@@ -41,6 +41,8 @@ pub(super) struct Sheet {
     pub(super) dying: Option<SessionId>,
     /// Whether the records are read, not believed.
     pub(super) is_fact: bool,
+    /// Whether an earlier write of this call was sent that may still arrive.
+    pub(super) is_unheard: bool,
     pub(super) landing_until: StoreTime,
 }
 
@@ -75,6 +77,7 @@ impl Sheet {
             notes: HashMap::new(),
             dying: None,
             is_fact: false,
+            is_unheard: false,
             landing_until: StoreTime(i64::MIN),
         }
     }

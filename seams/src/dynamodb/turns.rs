@@ -96,6 +96,7 @@ impl Shared {
         let limits = &claim.proposal.limits;
         let _limits = self.turns.take_limits(tenant, limits).await;
         let mut sheet = Sheet::of_key(tenant, &entity, &key);
+        sheet.is_unheard = claim.asked_before;
         let believed = self
             .table
             .observer

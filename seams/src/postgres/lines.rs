@@ -180,14 +180,26 @@ impl Line {
         &mut self,
         text: impl Into<Arc<String>>,
     ) -> Result<Vec<PgRow>, Trouble> {
+        self.rows_within(PATIENCE, text).await
+    }
+
+    /// As [`rows`](Self::rows), of work that may take longer.
+    pub(super) async fn rows_within(
+        &mut self,
+        patience: Duration,
+        text: impl Into<Arc<String>>,
+    ) -> Result<Vec<PgRow>, Trouble> {
         let answer = sqlx::raw_sql(AssertSqlSafe(text.into())).fetch_all(&mut self.connection);
-        match tokio::time::timeout(PATIENCE, answer).await {
+        match tokio::time::timeout(patience, answer).await {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(error)) => match Trouble::from(error) {
                 Trouble::RolledBack => Err(self.lines.ruined(ROLLED_BACK)),
                 trouble => Err(trouble),
             },
-            Err(_) => Err(Trouble::Broken("no answer for 10 s".to_owned())),
+            Err(_) => {
+                let seconds = patience.as_secs();
+                Err(Trouble::Broken(format!("no answer for {seconds} s")))
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Opening: which servers are refused, and how the schema grows.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -10,7 +11,7 @@ use super::trouble::Trouble;
 
 /// The schema that this program needs. Whoever changes a table or a function takes the next number,
 /// or databases that have this one already keep what they have.
-const SCHEMA: i32 = 16;
+const SCHEMA: i32 = 17;
 
 /// The oldest schema that can be brought to this one; those before it were never released.
 const SCHEMA_MIN: i32 = 13;
@@ -52,6 +53,10 @@ const FUNCTIONS: &[&str] = &[
     include_str!("../../migrations/postgres/functions/retention.sql"),
     include_str!("../../migrations/postgres/functions/rights.sql"),
 ];
+
+/// How long one script may take: an index over all receipts is made in the time that reading them
+/// takes.
+const STEP_MAX: Duration = Duration::from_hours(1);
 
 /// The oldest server the functions were tried on.
 const SERVER_MIN: i64 = 140_000;
@@ -155,17 +160,21 @@ async fn migrate(lines: &Arc<Lines>) -> Result<(), Trouble> {
 
 async fn migrate_on(line: &mut Line) -> Result<(), Trouble> {
     // Two that make the schema at once collide on a unique index; the loser tries again. From then
-    // on the table's lock keeps them apart.
-    line.rows(
+    // on the table's lock keeps them apart. Whoever waits for the lock of a table holds up everybody
+    // behind it, a backup for its whole length, and the server would wait on behind our back: so
+    // waiting is short, and work as long as we listen.
+    line.rows(format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; \
+         SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = {}; \
          SET LOCAL client_min_messages = warning; SET LOCAL check_function_bodies = off; \
          CREATE SCHEMA IF NOT EXISTS operators; \
          CREATE TABLE IF NOT EXISTS operators.migration (version integer PRIMARY KEY, \
            at timestamptz NOT NULL DEFAULT clock_timestamp()); \
-         LOCK TABLE operators.migration IN ACCESS EXCLUSIVE MODE"
-            .to_owned(),
-    )
-    .await?;
+         LOCK TABLE operators.migration IN ACCESS EXCLUSIVE MODE",
+        STEP_MAX.as_millis()
+    ))
+    .await
+    .map_err(in_upgrade)?;
     let rows = line
         .rows("SELECT coalesce(max(version), 0) FROM operators.migration".to_owned())
         .await?;
@@ -173,7 +182,8 @@ async fn migrate_on(line: &mut Line) -> Result<(), Trouble> {
     let recorded = upgradable(row.try_get(0)?)?;
     if recorded < SCHEMA {
         for script in steps_from(recorded) {
-            line.rows(script.to_owned()).await.map_err(in_upgrade)?;
+            let done = line.rows_within(STEP_MAX, script.to_owned()).await;
+            done.map_err(in_upgrade)?;
         }
         line.rows(format!(
             "INSERT INTO operators.migration (version) VALUES ({SCHEMA})"
@@ -201,6 +211,9 @@ fn in_upgrade(trouble: Trouble) -> Trouble {
         Trouble::Unusable(problem) => {
             Trouble::Unusable(format!("on the way to schema {SCHEMA}: {problem}"))
         }
+        Trouble::Unavailable(problem) => {
+            Trouble::Unavailable(format!("on the way to schema {SCHEMA}: {problem}"))
+        }
         trouble => trouble,
     }
 }
@@ -212,7 +225,7 @@ mod tests {
     use super::*;
 
     /// Of every script of the schema that has the number [`SCHEMA`].
-    const SCRIPTS: &str = "sha256:c37a7c794c875bad01359533b1d924a0c30da07d66592db5720b353e1c96a222";
+    const SCRIPTS: &str = "sha256:8ffece0ab4dd64d08c40d1562f2dd5519feb28896870a098ab72f6d2bee41cc2";
 
     /// A database that has the number keeps the functions it has, whatever stands in the files.
     #[test]

@@ -178,6 +178,7 @@ DECLARE
   answers text[];
   writes_receipts boolean;
   wants_turns boolean;
+  ended text[];
   one record;
 BEGIN
   SELECT coalesce(array_agg(s.session_id), '{}') INTO alive FROM operators.session s
@@ -205,10 +206,6 @@ BEGIN
             -- Whether it stops this one is not for here to know.
             WHEN (v.verdict = 'new' OR v.verdict = 'again') AND EXISTS (SELECT
               FROM operators.pause p WHERE p.tenant = tenant_of[i.n] FOR KEY SHARE) THEN 'slow'
-            -- Its proposal has its receipt, as in `claim_one`. No EXISTS: that may become a look at
-            -- all receipts.
-            WHEN (v.verdict = 'new' OR v.verdict = 'again') AND (SELECT r.sequence
-              FROM operators.receipt r WHERE r.receipt_id = receipt_of[i.n]) IS NOT NULL THEN 'slow'
             ELSE v.verdict END AS verdict
         FROM generate_series(1, cardinality(tenant_of)) AS i (n)
         LEFT JOIN LATERAL (SELECT * FROM operators.key f
@@ -276,7 +273,17 @@ BEGIN
       JOIN turn t ON t.tenant = i.tenant AND t.entity_key = i.entity
       LEFT JOIN intent n ON n.tenant = i.tenant AND n.entity_key = i.entity
   LOOP
-    IF verdicts[one.n] = 'again' AND one.is_newest THEN
+    -- As in `claim_one`, and as late: with the first row all turns are taken and all intents of new
+    -- keys written. Those ended while this waited for them are taken back.
+    IF ended IS NULL THEN
+      SELECT coalesce(array_agg(r.receipt_id), '{}') INTO ended FROM operators.receipt r
+        WHERE r.receipt_id = ANY (receipt_of);
+    END IF;
+    IF receipt_of[one.n] = ANY (ended) THEN
+      DELETE FROM operators.key k WHERE one.is_claimed AND k.tenant = tenant_of[one.n]
+        AND k.idempotency_key = key_of[one.n];
+      one.is_claimed := false;
+    ELSIF verdicts[one.n] = 'again' AND one.is_newest THEN
       UPDATE operators.key k SET entity_key = entity_of[one.n],
           fingerprint = fingerprint_of[one.n], effect = split_part(effects, E'\x1f', one.n::integer),
           on_unknown = split_part(on_unknowns, E'\x1f', one.n::integer), receipt_id = receipt_of[one.n],
@@ -294,7 +301,7 @@ BEGIN
       answers[one.n] := concat_ws(E'\x1f', 'claimed', generations[one.n], attempts[one.n] + 1,
         one.fence);
     ELSE
-      -- Somebody claimed the key meanwhile, or did something newer: no intent, no turn.
+      -- Somebody claimed the key meanwhile, did something newer, or ended this: no intent, no turn.
       UPDATE operators.entity e SET holder = NULL
         WHERE e.tenant = tenant_of[one.n] AND e.entity_key = entity_of[one.n];
     END IF;
