@@ -13,7 +13,7 @@ use operators_seams::{DynamoStore, MemoryStore, PgStore, SqliteStore, SystemCloc
 use crate::config::{StoreUrl, refusal};
 use crate::locate;
 use crate::output::{note, shown};
-use crate::project::Project;
+use crate::project::{Project, is_there};
 
 /// What a run needs, with the concrete parts that messages look into.
 #[derive(Debug)]
@@ -103,15 +103,20 @@ pub(crate) async fn store_to_read(
     clock: &Arc<dyn Clock>,
 ) -> Result<Arc<dyn DurableExec>> {
     match project.store_file() {
-        Some(file) if !file.exists() => {
+        Some(file) if !is_there(&file)? => {
             note(&format!(
                 "the store `{}` is not there yet; the first run makes it",
                 shown(&file.display())
             ));
-            Ok(Arc::new(MemoryStore::new(Arc::clone(clock))))
+            Ok(empty_store(clock))
         }
         _ => store(project, clock).await,
     }
+}
+
+/// What stands for a store that is not there yet.
+pub(crate) fn empty_store(clock: &Arc<dyn Clock>) -> Arc<dyn DurableExec> {
+    Arc::new(MemoryStore::new(Arc::clone(clock)))
 }
 
 /// The tools of the project's connectors.

@@ -66,7 +66,7 @@ impl Delivery {
     pub(crate) fn finish(self) -> Result<()> {
         match self {
             Self::Stdout(mut stdout) => stdout.flush().map_err(|error| named(&error))?,
-            Self::Device(mut device) => device.flush()?,
+            Self::Device(mut device) => device.flush().map_err(of_device)?,
             Self::File { file, path } => {
                 let keep = || {
                     let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -87,16 +87,24 @@ impl Write for Delivery {
         match self {
             Self::Stdout(stdout) => stdout.write(bytes).map_err(|error| named(&error)),
             Self::File { file, .. } => file.write(bytes),
-            Self::Device(device) => device.write(bytes),
+            Self::Device(device) => device.write(bytes).map_err(of_device),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Self::Stdout(stdout) => stdout.flush(),
+            Self::Stdout(stdout) => stdout.flush().map_err(|error| named(&error)),
             Self::File { file, .. } => file.flush(),
-            Self::Device(device) => device.flush(),
+            Self::Device(device) => device.flush().map_err(of_device),
         }
+    }
+}
+
+/// Whoever reads a pipe that was named may leave as one who reads stdout may.
+fn of_device(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => named(&error),
+        _ => error,
     }
 }
 

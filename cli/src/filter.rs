@@ -1,5 +1,6 @@
 //! Which receipts: the filters of the command line, and how they become a store's filter.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use clap::Args as ArgsOf;
@@ -10,7 +11,7 @@ use operators_kernel::{
 };
 use serde::de::DeserializeOwned;
 
-use crate::output::quoted;
+use crate::output::{quoted, shown};
 
 /// Which receipts.
 #[derive(Debug, ArgsOf)]
@@ -138,13 +139,19 @@ impl Moment {
     }
 }
 
+/// How many receipts, as it is typed.
+pub(crate) fn at_least_one(text: &str) -> Result<NonZeroUsize, String> {
+    let refused = || "is no number of receipts; write `1` or more".to_owned();
+    text.parse().map_err(|_| refused())
+}
+
 fn decision(text: &str) -> Result<Disposition, String> {
     word(&text.to_ascii_uppercase())
 }
 
 /// Reads a word of the receipts' vocabulary; the error lists the words there are.
 fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_json::from_value(serde_json::Value::from(text)).map_err(|error| error.to_string())
+    serde_json::from_value(serde_json::Value::from(text)).map_err(|error| shown(&error))
 }
 
 #[cfg(test)]

@@ -41,13 +41,13 @@ fn main() -> Exit {
     std::panic::set_hook(Box::new(panicked));
     let args = match Args::try_parse().and_then(checked) {
         Ok(args) => args,
-        Err(error) => return usage(&error),
+        Err(error) => return usage(error),
     };
     log();
     match dispatch(args) {
         Ok(exit) => exit,
         // Whoever read our output has seen enough.
-        Err(error) if is_broken_pipe(&error) => Exit::Ok,
+        Err(error) if output::is_reader_gone(&error) => Exit::Ok,
         Err(error) => {
             output::error(&error);
             Exit::CouldNotRun
@@ -120,7 +120,8 @@ fn checked(args: Args) -> Result<Args, clap::Error> {
 }
 
 /// Help and version are answers; everything else is a mistake on the command line.
-fn usage(error: &clap::Error) -> Exit {
+fn usage(error: clap::Error) -> Exit {
+    let error = output::harmless(error);
     // When the stream is gone there is nobody left to tell.
     drop(error.print());
     if error.use_stderr() {
@@ -150,11 +151,4 @@ fn panicked(info: &PanicHookInfo<'_>) {
         .location()
         .map_or_else(String::new, |at| format!(" at {at}"));
     output::warn(&format!("something panicked{place}; please report it"));
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let cause = error
-        .chain()
-        .find_map(|cause| cause.downcast_ref::<io::Error>());
-    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -21,7 +21,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::config::{CheckpointConfig, StoreUrl};
 use crate::output::{shown, warn};
-use crate::project::{Project, read_text};
+use crate::project::{Project, is_there, read_text};
 
 pub(crate) use keyring::Keyring;
 
@@ -89,7 +89,7 @@ impl Notary {
 
     /// Every checkpoint that was signed here.
     pub(crate) fn history(&self) -> Result<Vec<SignedCheckpoint>> {
-        if !self.history.exists() {
+        if !is_there(&self.history)? {
             return Ok(Vec::new());
         }
         let text = read_text(&self.history, HISTORY_BYTES_MAX)?;
@@ -131,6 +131,40 @@ impl Notary {
             );
         }
         Ok(())
+    }
+
+    /// Whether this store has nothing of the tenant, and another store of this project has: what was
+    /// done by way of that one is not known here.
+    pub(crate) async fn begins_anew(&self) -> Result<bool> {
+        if is_there(&self.history)? || !self.has_another_log()? {
+            return Ok(false);
+        }
+        Ok(self.store.log().head(&self.tenant).await?.size() == 0)
+    }
+
+    /// Whether checkpoints of the same tenant's log in another store are kept here.
+    fn has_another_log(&self) -> Result<bool> {
+        let Some((folder, own)) = self.history.parent().zip(self.history.file_stem()) else {
+            return Ok(false);
+        };
+        let own = own.to_string_lossy();
+        let Some((tenant, _)) = own.rsplit_once('-') else {
+            return Ok(false);
+        };
+        let listed = match std::fs::read_dir(folder) {
+            Ok(listed) => listed,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(anyhow!("`{}`: {error}", shown(&folder.display()))),
+        };
+        for entry in listed {
+            let name = entry?.file_name();
+            let name = name.to_string_lossy();
+            let stem = name.strip_suffix(".txt").and_then(|it| it.rsplit_once('-'));
+            if stem.is_some_and(|(whose, _)| whose == tenant) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// A signed checkpoint of everything there is, kept if it is new.
@@ -251,13 +285,15 @@ impl Outside {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("`{program}` cannot be started"))?;
-        if let Some(mut stdin) = child.stdin.take() {
-            stdin.write_all(text.as_bytes()).await?;
-        }
+        let handed = match child.stdin.take() {
+            Some(mut stdin) => stdin.write_all(text.as_bytes()).await,
+            None => Ok(()),
+        };
+        // How it ended tells more than that it did not read to the end.
         let status = child.wait().await?;
         if !status.success() {
             bail!("it ended with {status}");
         }
-        Ok(())
+        handed.context("it did not read the checkpoint")
     }
 }

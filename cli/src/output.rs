@@ -8,6 +8,8 @@ use std::os::fd::AsFd as _;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use owo_colors::OwoColorize as _;
@@ -16,6 +18,9 @@ use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 
 /// How often the live line moves.
 const LIVE_TICK: Duration = Duration::from_millis(100);
+
+/// Less room than this beside a mark, and a sentence is not broken by us.
+const ROOM_MIN: usize = 20;
 
 /// The live line that stands on the terminal now, so that nothing is written across it.
 static LIVE: Mutex<Option<ProgressBar>> = Mutex::new(None);
@@ -132,7 +137,59 @@ impl JsonLines {
 
 /// Says which stream it was that failed.
 pub(crate) fn named(error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("stdout cannot be written: {error}"))
+    io::Error::new(error.kind(), StdoutError(error.to_string()))
+}
+
+/// Data could not be given to whoever reads it. Other pipes break too, and those are told.
+#[derive(Debug)]
+struct StdoutError(String);
+
+impl Display for StdoutError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "stdout cannot be written: {}", self.0)
+    }
+}
+
+impl std::error::Error for StdoutError {}
+
+/// Whether a command ended because whoever read its output had seen enough.
+pub(crate) fn is_reader_gone(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref());
+    causes.any(|cause: &io::Error| {
+        let of_stdout = cause
+            .get_ref()
+            .is_some_and(|inner| inner.is::<StdoutError>());
+        of_stdout && cause.kind() == io::ErrorKind::BrokenPipe
+    })
+}
+
+/// A mistake on the command line with what was typed escaped: often a key that was copied out of
+/// somebody's data.
+pub(crate) fn harmless(mut error: clap::Error) -> clap::Error {
+    let told: Vec<(ContextKind, ContextValue)> = error
+        .context()
+        .map(|(kind, value)| (kind, value.clone()))
+        .collect();
+    let styled = |text: StyledStr| {
+        let plain = text.to_string();
+        let hidden = plain.chars().any(|one| one != '\n' && is_hidden(one));
+        if hidden { shown(&plain).into() } else { text }
+    };
+    for (kind, value) in told {
+        let value = match value {
+            ContextValue::String(text) => ContextValue::String(shown(&text)),
+            ContextValue::Strings(texts) => {
+                ContextValue::Strings(texts.iter().map(shown).collect())
+            }
+            ContextValue::StyledStr(text) => ContextValue::StyledStr(styled(text)),
+            ContextValue::StyledStrs(texts) => {
+                ContextValue::StyledStrs(texts.into_iter().map(styled).collect())
+            }
+            plain => plain,
+        };
+        error.insert(kind, value);
+    }
+    error
 }
 
 /// A sentence for the person at the terminal.
@@ -208,6 +265,10 @@ pub(crate) fn hanging(mark: &str, coloured: &str, sentence: &str, width: Option<
     let room = width.map_or(usize::MAX, |width| {
         usize::from(width).saturating_sub(indent)
     });
+    if room < ROOM_MIN {
+        // A word a line would be no better: the terminal breaks it where it must.
+        return format!("{coloured}{sentence}");
+    }
     let lines = wrapped(sentence, room);
     format!(
         "{coloured}{}",
@@ -371,6 +432,18 @@ mod tests {
         assert_eq!(text, r#"{"a":"x\u009by\u202e\u007fz\udb40\udc01é"}"#);
         let back: serde_json::Value = serde_json::from_str(&text).expect("reads");
         assert_eq!(back, value);
+    }
+
+    #[test]
+    fn only_a_reader_that_left_our_stdout_ends_a_command_well() {
+        let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let ours = anyhow::Error::from(named(&broken())).context("told");
+        assert!(is_reader_gone(&ours));
+        // A program that a checkpoint is handed to, a database.
+        let theirs = anyhow::Error::from(broken()).context("the outside place has it not");
+        assert!(!is_reader_gone(&theirs));
+        let full = named(&io::Error::from(io::ErrorKind::StorageFull));
+        assert!(!is_reader_gone(&anyhow::Error::from(full)));
     }
 
     #[test]

@@ -10,7 +10,8 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use operators_kernel::TenantId;
 
 use crate::args::Whose;
-use crate::config::{CONFIG_FILE, Config, StoreUrl};
+use crate::config::{CONFIG_FILE, Config, StoreUrl, refusal};
+use crate::locate;
 use crate::output::{quoted, shown};
 
 /// The largest configuration: far beyond what a person writes.
@@ -34,7 +35,13 @@ impl Project {
             None => nearest_upward()?,
         };
         let file = plain_join(&dir, CONFIG_FILE.as_ref());
-        if chosen.is_some() && !file.exists() {
+        if chosen.is_some() && dir.is_file() {
+            bail!(
+                "`{}` is a file, and a project is a folder; name its folder",
+                shown(&dir.display())
+            );
+        }
+        if chosen.is_some() && !is_there(&file)? {
             bail!(
                 "`{}` is no project: it has no `{CONFIG_FILE}`; write one with `operators init {}`",
                 shown(&dir.display()),
@@ -107,9 +114,11 @@ impl Project {
     pub(crate) fn files(&self, place: &str, patterns: &[String]) -> Result<Vec<PathBuf>> {
         let mut files = Vec::new();
         for pattern in patterns {
-            let found = self
-                .matching(Path::new(pattern))
-                .with_context(|| format!("`{place}`: `{}`", shown(pattern)))?;
+            let found = self.matching(Path::new(pattern)).map_err(|error| {
+                let at = locate::in_toml(&self.text, place);
+                let problem = format!("`{place}`: `{}`: {error:#}", shown(pattern));
+                refusal(&self.config_file(), &self.text, at, &problem)
+            })?;
             files.extend(found);
         }
         files.sort();
@@ -166,6 +175,17 @@ fn fits(pattern: &str, name: &str) -> bool {
     let ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
     ends.into_iter()
         .any(|at| rest.get(at..).is_some_and(|rest| fits(tail, rest)))
+}
+
+/// Whether there is something at that path. What cannot be looked at is an error: to take it for
+/// absent would be to say that nothing was ever done.
+pub(crate) fn is_there(path: &Path) -> Result<bool> {
+    path.try_exists().with_context(|| {
+        format!(
+            "`{}` cannot be looked at, so whether it is there is not known",
+            shown(&path.display())
+        )
+    })
 }
 
 /// Joins without a leading `./`, so that messages show paths as people would type them.

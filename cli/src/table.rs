@@ -10,6 +10,9 @@ use crate::output;
 /// Between two columns.
 const GAP: u16 = 2;
 
+/// Room for the beginning of a word, and the sign that there is more.
+const NARROWEST: u16 = 5;
+
 /// From this width on, ids are shown whole.
 const WIDE: u16 = 150;
 
@@ -137,13 +140,17 @@ impl Table {
         let total: u16 = widths.iter().copied().fold(gaps, u16::saturating_add);
         // The last column needs no gap after it.
         let mut excess = total.saturating_sub(width.saturating_add(GAP));
-        for (column, width) in self.columns.iter().zip(widths.iter_mut()).rev() {
-            let Some(narrowest) = column.narrowest else {
-                continue;
-            };
-            let given = excess.min(width.saturating_sub(narrowest));
-            *width = width.saturating_sub(given);
-            excess = excess.saturating_sub(given);
+        // Where that is not enough, they give up more than reads well: a line that wraps reads worse.
+        for least in [None, Some(NARROWEST)] {
+            for (column, width) in self.columns.iter().zip(widths.iter_mut()).rev() {
+                let Some(narrowest) = column.narrowest else {
+                    continue;
+                };
+                let least = least.unwrap_or(narrowest).min(narrowest);
+                let given = excess.min(width.saturating_sub(least));
+                *width = width.saturating_sub(given);
+                excess = excess.saturating_sub(given);
+            }
         }
         widths
     }
@@ -217,6 +224,16 @@ mod tests {
             .lines()
         {
             assert!(line.chars().count() <= 20, "{line}");
+        }
+    }
+
+    #[test]
+    fn columns_give_up_more_than_reads_well_before_a_line_wraps() {
+        for width in [14, 17, 18] {
+            let text = anstream::adapter::strip_str(&table().render(Some(width))).to_string();
+            for line in text.lines() {
+                assert!(line.chars().count() <= usize::from(width.max(15)), "{line}");
+            }
         }
     }
 

@@ -25,6 +25,9 @@ use crate::trust::TrustDecision;
 /// Stands for the receipt of what an earlier action of the same plan would have done.
 const THIS_PLAN: &str = "(this plan)";
 
+/// What is said where a run would ask a person.
+const WOULD_ASK: &str = "a person would be asked first";
+
 /// What an action would become.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Forecast {
@@ -181,7 +184,15 @@ impl Rehearsal<'_> {
                 self.notes.extend(notes);
                 Ok(None)
             }
-            Through::Held(hold) => Ok(Some(hold.refusal)),
+            Through::Held(hold) => Ok(Some(if hold.notes.is_empty() {
+                hold.refusal
+            } else {
+                // Only a run writes the question: there is nothing yet that could be answered.
+                Refusal {
+                    error: WOULD_ASK.to_owned(),
+                    ..hold.refusal
+                }
+            })),
         }
     }
 

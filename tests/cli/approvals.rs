@@ -258,3 +258,18 @@ fn what_was_never_asked_cannot_be_answered() {
         said.tells(&format!("no question `{what}` of tenant `acme` waits"));
     }
 }
+
+#[test]
+fn what_a_person_let_run_is_not_told_as_raised() {
+    // rule 9.11: it raises no alert, so there is none to look at.
+    let project = project();
+    let plan = json!([hold("SO-1")]);
+    waits(&project, &plan);
+    approve(&project);
+    let run = ["run", "--once", "--plan", "-"];
+    let said = project.run_with_stdin(&run, plan.to_string()).ended(0);
+    said.tells("1 action: 1 applied");
+    assert!(!said.stderr.contains("raised"), "{said:#?}");
+    assert!(!said.stderr.contains("alerts list"), "{said:#?}");
+    project.run(&["alerts", "list"]).ended(0).tells("no alert");
+}

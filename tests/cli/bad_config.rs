@@ -215,3 +215,15 @@ fn the_worker_is_refused_with_what_to_do_instead() {
     said.tells("--once");
     project.is_untouched();
 }
+
+#[test]
+fn a_pattern_that_cannot_be_followed_is_told_with_its_place() {
+    let project = Project::with_file();
+    let config = project.read("operators.toml") + "[trust]\npolicies = ['a/*/b.toml']\n";
+    let line = config.lines().count();
+    project.write("operators.toml", config);
+    let said = project.plan(&json!([])).ended(1);
+    said.tells(&format!(
+        "operators.toml:{line}:1: `trust.policies`: `a/*/b.toml`"
+    ));
+}

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
-use crate::support::{Project, hold};
+use crate::support::{Project, hold, unread};
 use crate::vendor::{Answer, Vendor};
 
 /// What failed, as `check: told`.
@@ -38,7 +38,14 @@ type Spoil = fn(&Project);
 
 #[test]
 fn each_unsound_part_is_named() {
-    let spoils: [(Spoil, &str); 8] = [
+    let spoils: [(Spoil, &str); 9] = [
+        (
+            |project| {
+                let lost = project.path(".operators/store.db");
+                std::fs::remove_file(lost).expect("there");
+            },
+            "store rolled back",
+        ),
         (
             |project| project.edit("operators.toml", "tenant", "tenent"),
             "operators.toml:",
@@ -113,4 +120,20 @@ fn what_is_allowed_but_risky_is_noted() {
         assert!(said.stdout.contains(words), "no `{words}` in {said:#?}");
     }
     assert_eq!(vendor.requests().len(), 1, "nobody was called");
+}
+
+/// What a command found out does not depend on whether anybody reads it.
+#[test]
+fn a_reader_that_left_hides_nothing_from_a_script() {
+    let project = Project::example();
+    project.run(&["run", "--once"]).ended(0);
+    std::fs::remove_file(project.path(".operators/store.db")).expect("there");
+    project.write("policies/broken.toml", "policy = ");
+    let verify = ["receipts", "verify", "--json"];
+    project.run(&verify).ended(5);
+    assert_eq!(unread(&mut project.command(&verify)), Some(5));
+    for args in [&["doctor"][..], &["doctor", "--json"], &["policy", "check"]] {
+        project.run(args).ended(1);
+        assert_eq!(unread(&mut project.command(args)), Some(1), "{args:?}");
+    }
 }

@@ -119,3 +119,41 @@ fn people_are_told_what_would_be_sent_and_what_is_done_already() {
     );
     said.tells("3 actions, dry run: 1 would be sent, 2 deduplicated, 0 refused");
 }
+
+/// It used to name the receipt of a question that only a run would write, and the command to answer it.
+#[test]
+fn it_names_no_question_that_nobody_asked() {
+    // rule 9.8
+    let project = crate::approvals::project();
+    let plan = json!([hold("SO-1")]);
+    let said = forecast(&project, &plan).ended(3);
+    let forecasts: Value = serde_json::from_str(&said.stdout).expect("JSON");
+    assert_eq!(forecasts[0]["reason"], "awaiting_approval");
+    assert_eq!(forecasts[0]["error"], "a person would be asked first");
+    assert_eq!(forecasts[0]["rule"], "ask first");
+    // One that stands can be answered, and is named.
+    project.plan(&plan).ended(3);
+    let said = forecast(&project, &plan).ended(3);
+    assert!(
+        said.stdout.contains(&crate::approvals::question(&project)),
+        "{said:#?}"
+    );
+}
+
+/// What a run refuses to begin on, a dry run does not forecast for.
+#[test]
+fn a_store_that_was_lost_is_refused() {
+    let project = Project::with_file();
+    let plan = json!([hold("SO-1")]);
+    project.plan(&plan).ended(0);
+    for file in ["store.db", "store.db-wal", "store.db-shm"] {
+        // Not all of them are there at rest.
+        drop(std::fs::remove_file(
+            project.path(&format!(".operators/{file}")),
+        ));
+    }
+    let said = forecast(&project, &plan).ended(1);
+    said.tells("store rolled back");
+    assert_eq!(said.stdout, "");
+    project.plan(&plan).ended(1).tells("store rolled back");
+}

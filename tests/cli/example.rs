@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use operators::{ActionResult, Disposition};
 use serde_json::{Value, json};
 
-use crate::support::{Project, finish, operators, programs, top};
+use crate::support::{Project, finish, operators, operators_after, programs, top, unread};
 
 fn decision_column(stdout: &str) -> Vec<&str> {
     let rows = stdout
@@ -58,6 +58,29 @@ fn init_again_changes_nothing() {
     again.tells("nothing was changed");
     assert_eq!(again.stdout, "");
     assert_eq!(project.read("operators.toml"), before);
+}
+
+/// `init` used to write between two lines of output: a reader that left, or a full disk, made it stop
+/// half-way, with exit code 0, and half a project stood in the way of the next try.
+#[test]
+fn init_writes_all_of_it_or_nothing() {
+    let project = Project::empty();
+    assert_eq!(unread(&mut project.command(&["init"])), Some(0));
+    project.run(&["run", "--once"]).ended(0);
+
+    let project = Project::empty();
+    let full = operators_after("exec > /dev/full", project.dir(), &["init"]);
+    let said = finish(&mut { full }).ended(1);
+    said.tells("the project was written, but that cannot be told");
+    project.run(&["run", "--once"]).ended(0);
+
+    // Its last file cannot be written, and the first two go again.
+    let project = Project::empty();
+    let shut = format!("ulimit -f 0; trap '' XFSZ; cd {}", project.dir().display());
+    let said = finish(&mut operators_after(&shut, project.dir(), &["init"])).ended(1);
+    said.tells("cannot be written");
+    assert!(!project.path("policies/ship-risk.toml").exists());
+    project.run(&["init"]).ended(0);
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn pause_stops_every_run_until_resume_and_says_who_when_and_how() {
     project
         .run(&["resume"])
         .ended(3)
-        .tells("everything was not paused");
+        .tells("there is no pause of everything to end");
     let run = project.plan(&json!([hold("SO-1")])).ended(0);
     assert_eq!(run.decisions(), ["ALLOW"]);
     let receipts = project.receipts();

@@ -316,3 +316,29 @@ fn replay_guesses_nothing_and_takes_no_bad_policy() {
         .ended(1)
         .tells("`nowhere` cannot be read");
 }
+
+/// It used to name the receipt of a question that nobody asked, and none of the rules.
+#[test]
+fn eval_tells_the_rule_that_would_ask_a_person() {
+    let project = crate::approvals::project();
+    project.write("plan.json", json!([hold("SO-1")]).to_string());
+    let said = project.run(&["policy", "eval", "plan.json"]).ended(3);
+    assert!(
+        said.stdout.contains("a person would be asked first"),
+        "{said:#?}"
+    );
+    assert!(
+        said.stdout.contains("rule `ask first` (policies/all.toml:"),
+        "{said:#?}"
+    );
+    assert!(!said.stdout.contains("approvals approve"), "{said:#?}");
+    let said = project
+        .run(&["policy", "eval", "plan.json", "--json"])
+        .ended(3);
+    let told: Value = serde_json::from_str(&said.stdout).expect("JSON");
+    assert_eq!(
+        (&told[0]["weighed"], &told[0]["rule"]),
+        (&json!(true), &json!("ask first"))
+    );
+    assert_eq!(told[0]["reason"], "awaiting_approval");
+}

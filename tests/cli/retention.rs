@@ -215,11 +215,23 @@ fn nothing_is_pruned_that_the_outside_place_does_not_know() {
     let project = Project::with_file();
     run(&project, &["o1", "o2"]);
     let config = project.read("operators.toml");
-    let outside = "\n[receipts.checkpoint]\nfile = 'nowhere/at/all'\n";
-    project.write("operators.toml", format!("{config}{outside}"));
-    let said = prune(&project, "one.jsonl").ended(1);
-    said.tells("the outside place does not have the checkpoint");
-    assert!(!project.path("one.jsonl").exists());
+    let outsides = [
+        ("file = 'nowhere/at/all'", "cannot be written"),
+        // Its end of the pipe may be gone before the checkpoint is in it. That was taken for a reader
+        // of ours who had seen enough: nothing was pruned, nothing was said, exit code 0.
+        (
+            "command = ['sh', '-c', 'exit 3']",
+            "ended with exit status: 3",
+        ),
+    ];
+    for (outside, why) in outsides {
+        let outside = format!("\n[receipts.checkpoint]\n{outside}\n");
+        project.write("operators.toml", format!("{config}{outside}"));
+        let said = prune(&project, "one.jsonl").ended(1);
+        said.tells("the outside place does not have the checkpoint");
+        said.tells(why);
+        assert!(!project.path("one.jsonl").exists());
+    }
     project.write("operators.toml", config);
     assert_eq!(project.receipts().len(), 2);
 }

@@ -152,3 +152,63 @@ fn a_memory_store_says_that_it_forgets() {
     assert_eq!(project.plan(&plan).ended(0).decisions()[0], "ALLOW");
     assert!(!project.path(".operators").exists());
 }
+
+#[test]
+fn a_file_is_no_project_and_nobody_is_told_to_make_one_of_it() {
+    let project = Project::with_file();
+    let args = ["-C", "operators.toml", "run", "--once"];
+    let said = project.run(&args).ended(1);
+    said.tells("`operators.toml` is a file, and a project is a folder");
+    assert!(!said.stderr.contains("operators init"), "{said:#?}");
+}
+
+/// Whoever may not look into `.operators` used to hear that the store is not there yet: no receipts,
+/// no doubts, a sound set-up, a sound log. A link that leads to itself fails as a folder does that
+/// belongs to somebody else, whoever runs the tests.
+#[test]
+fn a_store_that_cannot_be_looked_at_is_not_taken_for_one_that_is_not_there() {
+    let looks: [&[&str]; 9] = [
+        &["receipts", "list"],
+        &["receipts", "export"],
+        &["receipts", "verify"],
+        &["doubts", "list"],
+        &["approvals", "list"],
+        &["alerts", "list"],
+        &["keys", "show", "SO-1:hold"],
+        &["run", "--once", "--dry-run", "--plan", "plan.json"],
+        &["run", "--once", "--plan", "plan.json"],
+    ];
+    for lost in [".operators/store.db", ".operators"] {
+        let project = Project::with_file();
+        project.write("plan.json", json!([hold("SO-1")]).to_string());
+        let run = ["run", "--once", "--plan", "plan.json"];
+        project.run(&run).ended(0);
+        std::fs::rename(project.path(lost), project.path("elsewhere")).expect("ours");
+        std::os::unix::fs::symlink(project.path(lost), project.path(lost)).expect("ours");
+        for args in looks {
+            let said = project.run(args).ended(1);
+            assert_eq!(said.stdout, "", "{said:#?}");
+            assert!(!said.stderr.contains("not there yet"), "{said:#?}");
+        }
+        let said = project.run(&["doctor"]).ended(1);
+        assert!(
+            said.stdout.contains("whether it is there is not known"),
+            "{said:#?}"
+        );
+        assert_eq!(project.effects().len(), 1);
+    }
+}
+
+/// Rule 11.5: checkpoints that cannot be looked at used to count as none, so an older store passed.
+#[test]
+fn checkpoints_that_cannot_be_looked_at_are_not_taken_for_none() {
+    let project = Project::with_file();
+    let plan = json!([hold("SO-1")]);
+    project.plan(&plan).ended(0);
+    let kept = project.path(".operators/checkpoints");
+    std::fs::remove_dir_all(&kept).expect("ours");
+    std::os::unix::fs::symlink(&kept, &kept).expect("ours");
+    let said = project.run(&["receipts", "verify"]).ended(1);
+    said.tells("cannot be looked at");
+    project.plan(&plan).ended(1).tells("cannot be looked at");
+}

@@ -71,7 +71,14 @@ fn the_example_moves_between_stores_by_its_url_alone() {
     runs_the_example(&project, "sqlite");
 
     move_to(&project, &database.url());
+    // It does not know what was done by way of the first: said before it is sent again.
+    let doctor = project.run(&["doctor"]).ended(0);
+    assert!(doctor.stdout.contains("is sent again"), "{doctor:#?}");
+    let dry = project.run(&["run", "--once", "--dry-run"]).ended(0);
+    dry.tells("what was done by way of that one is not known here");
     runs_the_example(&project, "postgres");
+    let known = project.run(&["run", "--once"]).ended(0);
+    assert!(!known.stderr.contains("not known here"), "{known:#?}");
 
     move_to(&project, &fresh_url(endpoint));
     // A table is never made in silence.
@@ -84,4 +91,16 @@ fn the_example_moves_between_stores_by_its_url_alone() {
     assert_eq!(project.read(CONFIG), config, "one line changed, and back");
     assert_eq!(decisions(&project), [Dedup, Dedup, Dedup], "it remembers");
     assert_eq!(project.receipts().len(), 9);
+}
+
+#[test]
+fn a_second_store_is_said_to_know_nothing_of_the_first() {
+    let project = Project::example();
+    let first = project.run(&["run", "--once"]).ended(0);
+    assert!(!first.stderr.contains("not known here"), "{first:#?}");
+    move_to(&project, "sqlite:.operators/other.db");
+    let moved = project.run(&["run", "--once", "--json"]).ended(0);
+    moved.tells("what was done by way of that one is not known here");
+    let again = project.run(&["run", "--once"]).ended(0);
+    assert!(!again.stderr.contains("not known here"), "{again:#?}");
 }

@@ -80,3 +80,17 @@ fn answers_come_from_a_file_and_may_be_bad_news() {
     let said = project.plan(&json!([hold("SO-4")])).ended(1);
     said.tells("only a stub answers from a file");
 }
+
+/// Rule 10.1: the command to type next looks where the stub's doubt is kept.
+#[test]
+fn the_way_out_of_a_stubs_doubt_names_its_tenant() {
+    let project = Project::with_file();
+    let answers = format!("{STUB}\nanswers = 'shop.json'");
+    project.edit("operators.toml", LIVE, &answers);
+    project.write("shop.json", r#"{"orders.hold": {"outcome": "unknown"}}"#);
+    let plan = json!([hold("SO-1")]).to_string();
+    let said = project.run_with_stdin(&["run", "--once", "--plan", "-"], plan);
+    let said = said.ended(4);
+    said.tells("operators doubts list --tenant 'acme~stub'");
+    said.tells("--because '…' --tenant 'acme~stub'");
+}

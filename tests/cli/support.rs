@@ -201,6 +201,18 @@ pub fn finish(command: &mut Command) -> Said {
     Running::start(command, None).end()
 }
 
+/// Runs a command whose reader has left before it says anything; its exit code.
+pub fn unread(command: &mut Command) -> Option<i32> {
+    let spawned = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut child = spawned.expect("the command starts");
+    drop(child.stdout.take());
+    child.wait().expect("a child of ours").code()
+}
+
 /// A project of its own, gone with this handle.
 #[derive(Debug)]
 pub struct Project {

@@ -152,3 +152,25 @@ fn what_is_wrong_in_a_file_is_quoted_escaped() {
     action["tool"] = json!("x\u{1b}[2J\u{202e}");
     is_harmless(&project.plan(&json!([action])).ended(1).stderr);
 }
+
+/// What was typed comes back in what is said of it, and a key is often copied out of data.
+#[test]
+fn a_mistake_on_the_command_line_is_quoted_escaped() {
+    let project = Project::with_file();
+    let typed: [&[&str]; 9] = [
+        &["receipts", "list", "--limit", HOSTILE],
+        &["keys", "show", HOSTILE],
+        &["receipts", "list", "--key", HOSTILE],
+        &["receipts", "list", "--decision", HOSTILE],
+        &["receipts", "list", "--since", HOSTILE],
+        &["receipts", "list", "--after", HOSTILE],
+        &["connectors", "test", HOSTILE],
+        &["run", "--once", "--x\u{1b}[2J\u{202e}"],
+        &["x\u{1b}[2J\u{202e}"],
+    ];
+    for args in typed {
+        let said = project.run(args).ended(2);
+        is_harmless(&said.stderr);
+        assert!(said.stderr.contains("\\u{202e}"), "{said:#?}");
+    }
+}

@@ -17,7 +17,7 @@ use crate::args::DoctorArgs;
 use crate::compose;
 use crate::exit::Exit;
 use crate::notify::{self, Channel};
-use crate::output::{JsonLines, data, hanging, note, shown};
+use crate::output::{JsonLines, data, hanging, note, shown, unless_gone};
 use crate::planner;
 use crate::project::Project;
 use crate::table::terminal_width;
@@ -88,14 +88,10 @@ pub(crate) async fn run(args: &DoctorArgs, project: Option<&Path>) -> Result<Exi
         .count();
     if args.json {
         let mut lines = JsonLines::new();
-        for finding in &found.0 {
-            lines.line(finding)?;
-        }
-        lines.flush()?;
+        let written = found.0.iter().try_for_each(|one| lines.line(one));
+        unless_gone(written.and_then(|()| lines.flush()))?;
     } else {
-        for finding in &found.0 {
-            data(&line(finding))?;
-        }
+        unless_gone(found.0.iter().try_for_each(|one| data(&line(one))))?;
         note("");
         note(&match sick {
             0 => "sound".to_owned(),

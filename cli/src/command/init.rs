@@ -6,12 +6,14 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use operators_kernel::log::SigningKey;
 
 use crate::args::InitArgs;
 use crate::config::CONFIG_FILE;
 use crate::exit::Exit;
 use crate::notary::Keyring;
-use crate::output::{data, next, note, quoted, shown};
+use crate::output::{data, next, note, quoted, shown, unless_gone};
+use crate::project::is_there;
 
 /// What is written. The configuration comes last: with it, the folder is a project.
 const FILES: [(&str, &str); 3] = [
@@ -37,7 +39,7 @@ pub(crate) fn run(args: &InitArgs, project: Option<&Path>) -> Result<Exit> {
         (Some(dir), Some(base)) => base.join(dir),
         (None, None) => PathBuf::from("."),
     };
-    if dir.join(CONFIG_FILE).exists() {
+    if is_there(&dir.join(CONFIG_FILE))? {
         note(&format!(
             "`{}` is a project already; nothing was changed",
             shown(&dir.display())
@@ -45,25 +47,22 @@ pub(crate) fn run(args: &InitArgs, project: Option<&Path>) -> Result<Exit> {
         tell_next(&dir);
         return Ok(Exit::Ok);
     }
-    if let Some((taken, _)) = FILES.iter().find(|(file, _)| dir.join(file).exists()) {
-        bail!(
-            "`{}` exists; nothing was written; move it away, or name another folder",
-            shown(&dir.join(taken).display())
-        );
-    }
-    for (file, text) in FILES {
-        write_new(&dir.join(file), text)?;
-        data(&format!("wrote {}", shown(&dir.join(file).display())))?;
+    for (file, _) in FILES {
+        let file = dir.join(file);
+        if is_there(&file)? {
+            bail!(
+                "`{}` exists; nothing was written; move it away, or name another folder",
+                shown(&file.display())
+            );
+        }
     }
     let store_dir = dir.join(STORE_DIR);
-    if !store_dir.exists() {
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&store_dir)
-            .with_context(|| format!("`{}`", shown(&store_dir.display())))?;
-        write_new(&store_dir.join(".gitignore"), STORE_IGNORE)?;
+    let key = write_all(&dir, &store_dir)?.public();
+    // Told when all of it is there: whoever reads along may leave, or the stream be full.
+    for (file, _) in FILES {
+        let told = format!("wrote {}", shown(&dir.join(file).display()));
+        unless_gone(data(&told)).context("the project was written, but that cannot be told")?;
     }
-    let key = Keyring::of(store_dir).signing_key()?.public();
     note(&format!(
         "checkpoints of the receipts will be signed by {key}"
     ));
@@ -71,13 +70,52 @@ pub(crate) fn run(args: &InitArgs, project: Option<&Path>) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
+/// Writes everything, or takes away again what it wrote: half a project would stand in the way of
+/// the next try.
+fn write_all(dir: &Path, store_dir: &Path) -> Result<SigningKey> {
+    let mut written: Vec<PathBuf> = Vec::new();
+    let mut write = || {
+        fs::create_dir_all(dir)
+            .with_context(|| format!("`{}` cannot be made", shown(&dir.display())))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(store_dir)
+            .with_context(|| format!("`{}` cannot be made", shown(&store_dir.display())))?;
+        let ignore = store_dir.join(".gitignore");
+        if !is_there(&ignore)? {
+            write_new(&ignore, STORE_IGNORE)?;
+        }
+        let key = Keyring::of(store_dir.to_owned()).signing_key()?;
+        for (file, text) in FILES {
+            let file = dir.join(file);
+            write_new(&file, text)?;
+            written.push(file);
+        }
+        Ok(key)
+    };
+    let done: Result<SigningKey> = write();
+    if done.is_err() {
+        for file in written {
+            // The first problem is the one to tell.
+            drop(fs::remove_file(file));
+        }
+    }
+    done
+}
+
+/// Writes a file that was not there, whole or not at all.
 fn write_new(file: &Path, text: &str) -> Result<()> {
     let write = || {
         if let Some(parent) = file.parent() {
             fs::create_dir_all(parent)?;
         }
         let mut opened = OpenOptions::new().write(true).create_new(true).open(file)?;
-        opened.write_all(text.as_bytes())
+        let written = opened.write_all(text.as_bytes());
+        if written.is_err() {
+            fs::remove_file(file)?;
+        }
+        written
     };
     write().with_context(|| format!("`{}` cannot be written", shown(&file.display())))
 }

@@ -56,7 +56,7 @@ pub(crate) async fn resume(args: &PauseArgs, project: Option<&Path>) -> Result<E
     match answer {
         DirectiveAnswer::Done => data(&format!("resumed: {what}"))?,
         _ => {
-            note(&format!("{what} was not paused"));
+            note(&format!("there is no pause of {what} to end"));
         }
     }
     let everything = left.everything.as_ref().map(|halt| (None, halt));

@@ -30,6 +30,7 @@ use crate::output::{self, shown, warn};
 use crate::planner;
 use crate::project::Project;
 
+pub(crate) use seal::BEGINS_ANEW;
 pub(crate) use show::decision;
 
 /// One plan to run, and on whose behalf.
@@ -58,7 +59,7 @@ pub(crate) async fn run(args: &RunArgs, project: Option<&Path>) -> Result<Exit> 
     }
     stubs::tell(&project, &parts, &tenant, &jobs);
     if args.dry_run {
-        return rehearse(args, &project, &parts, &jobs).await;
+        return rehearse(args, &project, &parts, &tenant, &jobs).await;
     }
     if project.config.store.url == StoreUrl::Memory {
         warn("the store is `memory:`, so every key is forgotten when this command ends");
@@ -178,8 +179,16 @@ async fn job(
 }
 
 /// `--dry-run`: what each action would become against the store as it is.
-async fn rehearse(args: &RunArgs, project: &Project, parts: &Parts, jobs: &[Job]) -> Result<Exit> {
+async fn rehearse(
+    args: &RunArgs,
+    project: &Project,
+    parts: &Parts,
+    tenant: &TenantId,
+    jobs: &[Job],
+) -> Result<Exit> {
     let store = compose::store_to_read(project, &parts.clock).await?;
+    // What a run refuses to begin on has nothing to say about what a run would do.
+    seal::begin(project, tenant, &store).await?;
     let seams = parts.seams(Arc::clone(&store));
     let mut forecasts = Vec::new();
     for job in jobs {
@@ -225,7 +234,7 @@ fn tell(
         exit = exit.worst(Exit::CouldNotRun);
     }
     if !args.json {
-        show::summary(parts, &endings, spent);
+        show::summary(parts, jobs, &endings, spent);
     }
     if let Some(stopped) = &executed.stopped {
         let planned = jobs.iter().map(|job| job.plan.actions.len()).sum();

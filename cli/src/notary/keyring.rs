@@ -11,7 +11,7 @@ use operators_kernel::log::{PublicKey, SigningKey};
 use operators_seams::random_seed;
 
 use crate::output::shown;
-use crate::project::read_text;
+use crate::project::{is_there, read_text};
 
 const KEY_FILE: &str = "signing.key";
 const PUBLIC_FILE: &str = "signing.pub";
@@ -34,7 +34,7 @@ impl Keyring {
     /// The key, made if there is none.
     pub(crate) fn signing_key(&self) -> Result<SigningKey> {
         let file = self.dir.join(KEY_FILE);
-        if !file.exists() {
+        if !is_there(&file)? {
             make_folder(&self.dir)?;
             let (text, key) = fresh()?;
             // Two processes may come here at once: the first one's key stays.
@@ -72,7 +72,7 @@ impl Keyring {
     /// The keys whose signatures are believed: the present one and those before it.
     pub(crate) fn public_keys(&self) -> Result<Vec<PublicKey>> {
         let file = self.dir.join(PUBLIC_FILE);
-        if !file.exists() {
+        if !is_there(&file)? {
             return Ok(Vec::new());
         }
         let text = read_text(&file, KEY_BYTES_MAX)?;

@@ -188,8 +188,8 @@ impl McpConnector {
             None => "it is new".to_owned(),
         };
         Err(format!(
-            "held: the tool `{}` is not what was accepted ({changed}); look at it with `operators \
-             connectors accept {}`",
+            "held: the tool `{}` is not what was accepted ({changed}); if that is as it should be, \
+             `operators connectors accept {}` takes it over",
             remote.escape_debug(),
             self.name
         ))

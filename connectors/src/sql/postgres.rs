@@ -15,10 +15,18 @@ use crate::sql::{Fault, Job};
 /// What of a store's URL is the store's own, and no server's client knows.
 const OF_STORE: [&str; 2] = ["connections=", "allow_unsafe_fsync="];
 
+/// How an address begins. The parser would take any other for this machine's own server.
+const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
+
 /// How to reach the database of this address.
 pub(crate) fn options(url: &str) -> Result<PgConnectOptions, Fault> {
-    url.parse()
-        .map_err(|_| Fault::Nothing("the database's address cannot be read".to_owned()))
+    let read = SCHEMES.iter().any(|scheme| url.starts_with(scheme));
+    let read = read.then(|| url.parse().ok()).flatten();
+    // The address is never repeated: it may hold a password.
+    read.ok_or_else(|| {
+        let problem = "the database's address is not `postgres://USER:PASSWORD@HOST/DATABASE`";
+        Fault::Nothing(problem.to_owned())
+    })
 }
 
 /// How to reach the store's database: as guarded as the store reaches it.
@@ -86,4 +94,22 @@ async fn begin(connection: &mut PgConnection, statement: &Statement) -> Result<(
 
 fn nothing(error: &sqlx::Error) -> Fault {
     Fault::Nothing(told(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parser takes a text without a host for the server of this machine: a secret that held a
+    /// file's address, or nothing, went there.
+    #[test]
+    fn an_address_that_names_no_server_is_not_this_machines() {
+        for address in ["", "ledger.db", "sqlite:ledger.db", "mysql://h/d", "host=h"] {
+            let refused = options(address).map_err(|fault| format!("{fault:?}"));
+            let fault = refused.map(|_| "taken").expect_err(address);
+            assert!(fault.contains("is not `postgres://"), "{fault}");
+        }
+        assert!(options("postgres://u:p@h/d").is_ok());
+        assert!(options("postgresql://h/d?sslmode=require").is_ok());
+    }
 }

@@ -194,7 +194,7 @@ async fn a_tool_that_changed_since_it_was_accepted_is_held() {
             "{message}"
         );
         assert!(
-            message.contains("operators connectors accept shop"),
+            message.contains("`operators connectors accept shop` takes it over"),
             "{message}"
         );
         match connector(&shop.registry(), "hold")

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use operators_kernel::{Clock, DurableExec, TenantId};
 
 use crate::command::doctor::{Diagnosis, Health};
+use crate::command::run::BEGINS_ANEW;
 use crate::compose;
 use crate::config::StoreUrl;
-use crate::project::Project;
+use crate::notary::Notary;
+use crate::project::{Project, is_there};
 
 pub(super) async fn examine(
     found: &mut Diagnosis,
@@ -24,15 +26,23 @@ pub(super) async fn examine(
         return;
     }
     if let Some(file) = project.store_file() {
-        if !file.exists() {
-            let told = format!(
-                "`{}` is not there yet; the first run makes it",
-                file.display()
-            );
-            found.add("store", Health::Ok, told);
-            return;
+        match is_there(&file) {
+            Ok(true) => mode(found, &file),
+            Ok(false) => {
+                let told = format!(
+                    "`{}` is not there yet; the first run makes it",
+                    file.display()
+                );
+                found.add("store", Health::Ok, told);
+                let store = compose::empty_store(clock);
+                signed(found, project, store, tenant).await;
+                return;
+            }
+            Err(error) => {
+                found.add("store", Health::Failed, format!("{error:#}"));
+                return;
+            }
         }
-        mode(found, &file);
     }
     if create {
         let created = compose::create_store(project).await;
@@ -52,6 +62,30 @@ pub(super) async fn examine(
         return;
     };
     contents(found, &*store, tenant).await;
+    signed(found, project, store, tenant).await;
+}
+
+/// Does the store hold all that was signed here? A run refuses one that does not.
+async fn signed(
+    found: &mut Diagnosis,
+    project: &Project,
+    store: Arc<dyn DurableExec>,
+    tenant: &TenantId,
+) {
+    let notary = Notary::of(project, tenant, store);
+    let held = async {
+        notary.check().await?;
+        notary.begins_anew().await
+    };
+    match held.await {
+        Ok(false) => found.add(
+            "receipts",
+            Health::Ok,
+            "the store holds all that was signed",
+        ),
+        Ok(true) => found.add("receipts", Health::Note, BEGINS_ANEW),
+        Err(error) => found.add("receipts", Health::Failed, format!("{error:#}")),
+    }
 }
 
 /// The store holds what was done for whom: nobody else may read it.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::compose;
 use crate::exit::Exit;
-use crate::output::{self, JsonLines, data, shown};
+use crate::output::{self, JsonLines, data, shown, unless_gone};
 use crate::project::Project;
 
 /// A problem, as `--json` shows it.
@@ -55,21 +55,21 @@ pub(crate) fn run(project: &Project, files: &[PathBuf], json: bool) -> Result<Ex
     }
     if json {
         let mut lines = JsonLines::new();
-        for problem in &problems {
-            lines.line(&Told::of(problem))?;
-        }
-        lines.flush()?;
+        let mut told = problems.iter().map(Told::of);
+        let written = told.try_for_each(|one| lines.line(&one));
+        unless_gone(written.and_then(|()| lines.flush()))?;
     } else {
-        for policy in &loaded {
+        let mut told = loaded.iter().map(|policy| {
             let reference = policy.reference();
-            data(&format!(
+            format!(
                 "{}: ok, policy `{}` version {}, {}",
                 shown(&policy.file().display()),
                 shown(&reference.name),
                 reference.version,
                 counted(policy.rules().len(), "rule"),
-            ))?;
-        }
+            )
+        });
+        unless_gone(told.try_for_each(|one| data(&one)))?;
         for problem in &problems {
             output::error(&anyhow::anyhow!("{problem}"));
         }

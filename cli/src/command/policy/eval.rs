@@ -144,7 +144,10 @@ fn explain<'a>(
 ) -> Option<Explanation<'a>> {
     let tool = parts.registry.tool(&action.connector, &action.tool)?;
     let asked = tool.contract.effect != EffectClass::Read
-        && matches!(told.reason, None | Some(Reason::Policy));
+        && matches!(
+            told.reason,
+            None | Some(Reason::Policy | Reason::AwaitingApproval)
+        );
     asked.then(|| parts.trust.rules.explain(&question(context, action)))
 }
 
@@ -246,11 +249,16 @@ fn table(evaluated: &[Evaluated<'_>]) -> String {
         Column::yielding("why", 12),
     ]);
     for (index, one) in evaluated.iter().enumerate() {
-        let why = match (&one.because, one.error, one.weighed) {
-            (Some(because), _, _) => because.as_str(),
-            (None, Some(error), false) => error,
-            (None, None, false) => "a read: trust is not asked",
-            (None, _, true) => "",
+        let because = one.because.as_deref();
+        let why = match (because, one.error, one.weighed) {
+            (_, Some(error), true) if one.reason == Some(Reason::AwaitingApproval) => {
+                let because = because.map(|because| format!("; {because}"));
+                format!("{error}{}", because.unwrap_or_default())
+            }
+            (Some(because), _, _) => because.to_owned(),
+            (None, Some(error), false) => error.to_owned(),
+            (None, None, false) => "a read: trust is not asked".to_owned(),
+            (None, _, true) => String::new(),
         };
         table.row([
             Text::plain(&(index + 1)),
@@ -258,7 +266,7 @@ fn table(evaluated: &[Evaluated<'_>]) -> String {
             Text::plain(&format!("{}:{}", one.connector, one.tool)),
             Text::plain(one.entity_key),
             Text::plain(one.rule.unwrap_or("-")),
-            Text::plain(why),
+            Text::plain(&why),
         ]);
     }
     table.render(terminal_width())

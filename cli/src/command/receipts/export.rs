@@ -19,7 +19,7 @@ use super::trail::Trail;
 use crate::args::Whose;
 use crate::deliver::Delivery;
 use crate::exit::Exit;
-use crate::filter::FilterArgs;
+use crate::filter::{FilterArgs, at_least_one};
 use crate::output::json_text;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -44,7 +44,7 @@ pub(crate) struct ExportArgs {
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// At most this many [default: all]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<NonZeroUsize>,
     /// Go on where an export ended: the cursor that it left on stderr (`newer:120`)
     #[arg(long, value_name = "CURSOR", value_parser = Newer::parse)]

@@ -12,14 +12,14 @@ use super::trail::Trail;
 use super::{lines, show};
 use crate::args::Whose;
 use crate::exit::Exit;
-use crate::filter::{FilterArgs, words};
+use crate::filter::{FilterArgs, at_least_one, words};
 use crate::output::{data, next, note, shown};
 use crate::table::id_end;
 
 #[derive(Debug, ArgsOf)]
 pub(crate) struct ListArgs {
     /// At most this many
-    #[arg(long, default_value = "20", value_name = "N")]
+    #[arg(long, default_value = "20", value_name = "N", value_parser = at_least_one)]
     limit: NonZeroUsize,
     /// Go on after the last page: the cursor that it left on stderr (`older:120`)
     #[arg(long, value_name = "CURSOR", value_parser = Older::parse)]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::verify::{Signed, read_checkpoint};
 use crate::args::Whose;
 use crate::exit::Exit;
-use crate::output::{self, data, shown};
+use crate::output::{self, data, shown, unless_gone};
 use crate::project::{bounded_text, read_text};
 
 /// A receipt of a megabyte and its path.
@@ -146,14 +146,19 @@ pub(super) fn verify_proof(args: &VerifyProofArgs) -> Result<Exit> {
     } else {
         read_text(file, BUNDLE_BYTES_MAX)?
     };
-    let bundle: Bundle = serde_json::from_str(&text)
-        .map_err(|error| anyhow!("`{}` is no proof: {error}", shown(&file.display())))?;
+    // What the reader of JSON says would be about our types, not about the file.
+    let bundle: Bundle = serde_json::from_str(&text).map_err(|_| {
+        anyhow!(
+            "`{}` is no proof; give it what `operators receipts prove` printed",
+            shown(&file.display())
+        )
+    })?;
     let proved = match bundle.verify(&[args.key]) {
         Ok(proved) => proved,
         Err(error) => {
             if is_json {
                 let told = json!({ "holds": false, "problem": error.to_string() });
-                output::json(&told, true)?;
+                unless_gone(output::json(&told, true))?;
             } else {
                 output::error(&anyhow!("the proof does not hold: {}", shown(&error)));
             }

@@ -13,17 +13,21 @@ use crate::words::moment;
 /// Below this width the operator and the year are left out.
 const OPERATOR_WIDTH_MIN: u16 = 110;
 
+/// Below this width the tool is left out too, so that the key can still be told from others.
+const TOOL_WIDTH_MIN: u16 = 74;
+
 /// Receipts as a table.
 pub(crate) fn table(receipts: &[Receipt]) -> String {
     let width = terminal_width();
     let narrow = width.is_some_and(|width| width < OPERATOR_WIDTH_MIN);
+    let with_tool = width.is_none_or(|width| width >= TOOL_WIDTH_MIN);
     let mut columns = vec![
         Column::fixed("time"),
         Column::fixed("decision"),
         Column::yielding("outcome", 12),
         Column::yielding("key", 14),
-        Column::yielding("tool", 8),
     ];
+    columns.extend(with_tool.then_some(Column::yielding("tool", 8)));
     columns.extend((!narrow).then_some(Column::yielding("operator", 9)));
     columns.push(Column::fixed("receipt"));
     let mut table = Table::new(&columns);
@@ -35,8 +39,8 @@ pub(crate) fn table(receipts: &[Receipt]) -> String {
             receipt.decision.map_or_else(|| Text::plain("-"), decision),
             outcome(receipt),
             Text::plain(&receipt.idempotency_key),
-            Text::plain(&tool(receipt)),
         ];
+        cells.extend(with_tool.then(|| Text::plain(&tool(receipt))));
         let operator = receipt.operator.as_ref().map_or("-", |name| name.as_str());
         cells.extend((!narrow).then(|| Text::plain(operator)));
         cells.push(Text::plain(&receipt_id(&receipt.receipt_id, width)));

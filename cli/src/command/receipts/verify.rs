@@ -18,7 +18,7 @@ use crate::args::Whose;
 use crate::compose;
 use crate::exit::Exit;
 use crate::notary::Notary;
-use crate::output::{self, Bar, data, note, shown};
+use crate::output::{self, Bar, data, note, shown, unless_gone};
 use crate::project::{Project, read_text};
 
 /// Far beyond a checkpoint with every witness's signature.
@@ -150,7 +150,7 @@ fn tell(
             "keys": found.and_then(|found| found.keys),
             "faults": faults,
         });
-        output::json(&told, true)?;
+        unless_gone(output::json(&told, true))?;
         return Ok(exit);
     }
     for fault in faults {

@@ -1,15 +1,16 @@
 //! What to do about what did not go well: one line per cause, and the command to type next.
 
 use operators_kernel::{
-    Disposition, EffectClass, OperatorName, PlannedAction, Reason, ToolRegistry as _,
-    TrustDecision, TrustQuestion,
+    EffectClass, OperatorName, PlannedAction, Reason, ToolRegistry as _, TrustDecision,
+    TrustQuestion,
 };
 use operators_policies::{Explanation, Policy};
 
 use crate::args::{RunArgs, Whose};
 use crate::command::run::Job;
 use crate::command::run::ending::Ending;
-use crate::command::run::show::explanation;
+use crate::command::run::show::{explanation, raised};
+use crate::command::run::stubs::is_stub;
 use crate::compose::Parts;
 use crate::config::StoreUrl;
 use crate::output::{next, note, point, quoted, shown};
@@ -35,8 +36,19 @@ pub(crate) fn tell(
         let mut all = endings.iter().flatten();
         all.find(|ending| ending.reason == Some(reason))
     };
-    let mut all = endings.iter().flatten();
-    let raised = all.any(|ending| ending.decision == Disposition::Alert);
+    // What a stub was asked is kept under a tenant of its own.
+    let whose = |ending: &Ending<'_>| {
+        let tenant = jobs.first().map(|job| &job.context.tenant);
+        let stub = tenant.filter(|_| is_stub(parts, ending.action));
+        match stub.and_then(|tenant| tenant.stub().ok()) {
+            Some(tenant) => Whose {
+                tenant: Some(tenant),
+            },
+            None => Whose {
+                tenant: args.whose.tenant.clone(),
+            },
+        }
+    };
     note("");
     note("next:");
     if let Some(doubt) = with(Reason::InDoubt) {
@@ -47,17 +59,23 @@ pub(crate) fn tell(
             quoted => quoted,
         };
         let resolve = format!("doubts resolve {key} --applied --because '…'");
-        next(&project.command("doubts list", &args.whose), "");
+        let whose = whose(doubt);
+        next(&project.command("doubts list", &whose), "");
         next(
-            &project.command(&resolve, &args.whose),
+            &project.command(&resolve, &whose),
             "or --not-applied, --write-off",
         );
-    } else if with(Reason::AwaitingApproval).is_some() {
+    } else if let Some(asked) = with(Reason::AwaitingApproval) {
         next(
-            &project.command("approvals list", &args.whose),
+            &project.command("approvals list", &whose(asked)),
             "what waits for a person, and how to answer; then run again",
         );
-    } else if abandoned || with(Reason::EntityInDoubt).is_some() {
+    } else if let Some(held) = with(Reason::EntityInDoubt) {
+        next(
+            &project.command("doubts list", &whose(held)),
+            "what is in doubt holds its entity",
+        );
+    } else if abandoned {
         next(
             &project.command("doubts list", &args.whose),
             "what is in doubt holds its entity",
@@ -67,7 +85,7 @@ pub(crate) fn tell(
             &project.command("connectors list", &Whose { tenant: None }),
             "the tools there are",
         );
-    } else if raised {
+    } else if raised(parts, jobs, endings) > 0 {
         next(
             &project.command("alerts list", &args.whose),
             "what ran and was raised, until somebody acknowledges it",

@@ -18,7 +18,13 @@ use crate::project::Project;
 /// How long the end of a run waits for the log to be signed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Refuses a store that forgot something. What is forgotten with the process is never signed.
+/// What is said of a store that knows nothing of what this project did by way of another.
+pub(crate) const BEGINS_ANEW: &str = "this store holds nothing yet, and another store of this \
+     project does: what was done by way of that one is not known here, and is sent again when it is \
+     proposed again";
+
+/// Refuses a store that forgot something, and says of a new one what it does not know. What is
+/// forgotten with the process is never signed.
 pub(super) async fn begin(
     project: &Project,
     tenant: &TenantId,
@@ -29,6 +35,9 @@ pub(super) async fn begin(
     }
     let notary = Notary::of(project, tenant, Arc::clone(store));
     notary.check().await?;
+    if notary.begins_anew().await? {
+        warn(BEGINS_ANEW);
+    }
     Ok(Some(notary))
 }
 

@@ -4,7 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use comfy_table::Color;
-use operators_kernel::{Clock, Disposition, EffectClass, Reason, ToolRegistry as _, TrustQuestion};
+use operators_kernel::{
+    Clock, Disposition, EffectClass, OnAlert, Reason, ToolRegistry as _, TrustQuestion,
+};
 use operators_policies::Explanation;
 use serde_json::Value;
 
@@ -29,8 +31,10 @@ pub(crate) fn tables(parts: &Parts, jobs: &[Job], endings: &[Vec<Ending<'_>>]) -
             let goal = job.goal.as_ref().map(|goal| format!(": {}", shown(goal)));
             data(&format!("{name}{}", goal.unwrap_or_default()))?;
         }
-        if endings.is_empty() {
+        if job.plan.actions.is_empty() {
             data("(no actions)")?;
+        } else if endings.is_empty() {
+            data("(no action came to its end)")?;
         } else {
             data(&table(parts, job, endings, terminal_width()))?;
         }
@@ -115,6 +119,11 @@ pub(crate) fn explanation<'a>(
     if ending.reason != Some(Reason::Policy) {
         return None;
     }
+    asked(parts, job, index)
+}
+
+/// What the rules say of an action of a plan.
+fn asked<'a>(parts: &'a Parts, job: &Job, index: usize) -> Option<Explanation<'a>> {
     // The plan's own action: the result's may have its secrets hashed.
     let action = job.plan.actions.get(index)?;
     Some(parts.trust.rules.explain(&TrustQuestion {
@@ -123,6 +132,19 @@ pub(crate) fn explanation<'a>(
         action,
         event: job.context.event.as_deref(),
     }))
+}
+
+/// How many alerts were raised: what a person let run beforehand raises none.
+pub(crate) fn raised(parts: &Parts, jobs: &[Job], endings: &[Vec<Ending<'_>>]) -> usize {
+    let raises = |job: &Job, index: usize, ending: &Ending<'_>| {
+        ending.decision == Disposition::Alert
+            && asked(parts, job, index).is_none_or(|asked| asked.ruling.on_alert == OnAlert::Notify)
+    };
+    let all = jobs.iter().zip(endings).flat_map(|(job, endings)| {
+        let numbered = endings.iter().enumerate();
+        numbered.filter(move |(index, ending)| raises(job, *index, ending))
+    });
+    all.count()
 }
 
 /// Of a forecast: the number of the action before it that would be sent under the same key.
@@ -205,7 +227,7 @@ fn brief(result: &Value) -> String {
 }
 
 /// How many of each, in the words of the receipts.
-pub(crate) fn summary(parts: &Parts, endings: &[Vec<Ending<'_>>], spent: Duration) {
+pub(crate) fn summary(parts: &Parts, jobs: &[Job], endings: &[Vec<Ending<'_>>], spent: Duration) {
     let all: Vec<&Ending<'_>> = endings.iter().flatten().collect();
     let words = all.iter().map(|ending| word(parts, ending));
     let words: Vec<&str> = words.collect();
@@ -214,11 +236,8 @@ pub(crate) fn summary(parts: &Parts, endings: &[Vec<Ending<'_>>], spent: Duratio
         (count > 0).then(|| format!("{count} {word}"))
     });
     let counts: Vec<String> = counts.into_iter().flatten().collect();
-    let raised = all
-        .iter()
-        .filter(|ending| ending.decision == Disposition::Alert)
-        .count();
-    let raised = match raised {
+    let planned: usize = jobs.iter().map(|job| job.plan.actions.len()).sum();
+    let raised = match raised(parts, jobs, endings) {
         0 => String::new(),
         raised => format!("; {raised} raised by ALERT"),
     };
@@ -226,10 +245,10 @@ pub(crate) fn summary(parts: &Parts, endings: &[Vec<Ending<'_>>], spent: Duratio
     note(&format!(
         "{}: {}{raised} · {}",
         actions(all.len()),
-        if counts.is_empty() {
-            "nothing to do".to_owned()
-        } else {
-            counts.join(", ")
+        match (counts.is_empty(), planned) {
+            (false, _) => counts.join(", "),
+            (true, 0) => "nothing to do".to_owned(),
+            (true, planned) => format!("none of {planned} came to its end"),
         },
         millis(spent)
     ));
