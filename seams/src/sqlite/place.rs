@@ -3,8 +3,8 @@
 //! `SQLite` finds the log and the locks of a file beside the name by which it was opened, and trusts
 //! that everybody finds the same. Whatever breaks that gives two processes two stores.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::ErrorKind;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -43,11 +43,25 @@ fn make_folder(path: &Path) -> Result<(), String> {
     let Some(folder) = folder.filter(|folder| !folder.exists()) else {
         return Ok(());
     };
+    let missing = folder.ancestors();
+    let missing: Vec<_> = missing
+        .take_while(|above| !above.as_os_str().is_empty() && !above.exists())
+        .collect();
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(folder)
+        .and_then(|()| missing.into_iter().try_for_each(keep_name))
         .map_err(|error| format!("its folder cannot be made: {error}"))
+}
+
+/// Makes it durable that a new folder has its name: `SQLite` sees to the folder that the file is in, and
+/// to none above it.
+fn keep_name(folder: &Path) -> io::Result<()> {
+    let above = folder
+        .parent()
+        .filter(|above| !above.as_os_str().is_empty());
+    File::open(above.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// Makes the file and its folder if they are not there, and refuses what keys cannot be trusted to.
