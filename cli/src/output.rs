@@ -158,7 +158,7 @@ pub(crate) fn is_reader_gone(error: &anyhow::Error) -> bool {
     causes.any(|cause: &io::Error| {
         let of_stdout = cause
             .get_ref()
-            .is_some_and(|inner| inner.is::<StdoutError>());
+            .is_some_and(|inner| inner.downcast_ref::<StdoutError>().is_some());
         of_stdout && cause.kind() == io::ErrorKind::BrokenPipe
     })
 }
