@@ -210,6 +210,7 @@ macro_rules! conformance {
                     a_pruning_goes_on_where_the_last_one_ended,
                     nothing_but_what_was_pruned_may_become_a_stub,
                     a_pruning_cut_short_is_finished,
+                    a_stub_beside_one_that_is_refused_leaves_no_text_behind,
                     a_pruning_is_a_tenants_own,
                 }
                 restart {

@@ -221,6 +221,9 @@ fn a_burned_key_is_read_as_it_was_folded_with_its_receipt() {
             assert!(folded.is_about(&proposal.tenant_id, &proposal.idempotency_key));
             let other = IdempotencyKey::parse("hold:2").expect("a key");
             assert!(!folded.is_about(&proposal.tenant_id, &other));
+            // By rule 3.4, whatever their hashes.
+            let another = TenantId::parse("umbrella").expect("a tenant");
+            assert!(!folded.is_about(&another, &proposal.idempotency_key));
         }
     }
 }

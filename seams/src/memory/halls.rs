@@ -291,3 +291,6 @@ impl<'a> Held<'a> {
         Ok(self.all()?.flat_map(|hall| hall.page.notes_now()))
     }
 }
+
+#[cfg(test)]
+mod tests;

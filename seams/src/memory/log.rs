@@ -42,18 +42,23 @@ impl Appended {
         Ok(())
     }
 
-    /// Puts what is left of them in the place of receipts before `end`; the ids of those that were
-    /// still there.
+    /// Puts what is left of them in the place of receipts before `end`, or refuses all of them: a text
+    /// that goes here has to go from the trail too. The ids of those that were still there.
     fn put_stubs(&mut self, stubs: Vec<PlacedStub>, end: u64) -> Result<HashSet<String>, String> {
+        let place = |one: &PlacedStub| usize::try_from(one.position).unwrap_or(usize::MAX);
+        let may_be_put = |one: &PlacedStub| {
+            let entry = self.entries.get(place(one));
+            let is_it = entry.is_some_and(|entry| entry.receipt_id == one.receipt_id);
+            is_it && one.position < end && is_stub(&one.stub)
+        };
+        if !stubs.iter().all(may_be_put) {
+            return Err("receipts are append-only".to_owned());
+        }
         let mut gone = HashSet::new();
         for one in stubs {
-            let place = usize::try_from(one.position).unwrap_or(usize::MAX);
-            let entry = self.entries.get_mut(place).filter(|entry| {
-                let is_it = entry.receipt_id == one.receipt_id;
-                is_it && entry.position < end && is_stub(&one.stub)
-            });
-            let entry = entry.ok_or("receipts are append-only")?;
-            if !entry.body.as_deref().is_some_and(is_stub) {
+            let entry = self.entries.get_mut(place(&one));
+            let whole = entry.filter(|entry| !entry.body.as_deref().is_some_and(is_stub));
+            if let Some(entry) = whole {
                 entry.body = Some(one.stub);
                 gone.insert(one.receipt_id);
             }

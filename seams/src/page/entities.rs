@@ -111,6 +111,7 @@ mod tests {
 
     use super::*;
 
+    /// By rule 3.4, too.
     #[test]
     fn an_entity_is_read_as_it_was_written_everyday_or_not() {
         let tenants = ["acme", "umbrella"].map(|name| TenantId::parse(name).expect("a tenant"));
@@ -156,9 +157,14 @@ mod tests {
                 assert_eq!(entities.get(tenant, &entity).as_ref(), Some(first));
                 entities.put(tenant, &entity, then);
                 assert_eq!(entities.get(tenant, &entity).as_ref(), Some(then));
+                let rows = entities.everyday.rows().count() + entities.others.len();
+                assert_eq!(rows, entities.tenants.len(), "each is in one of the two");
             }
         }
         entities.put(&tenants[0], &entity, &records[1]);
+        // Whatever its hash: another tenant's is another.
+        let own = entities.everyday.get(&Name(0, &entity)).expect("everyday");
+        assert!(!own.is_called(&Name(1, &entity)));
         assert_eq!(entities.get(&tenants[1], &entity).as_ref(), records.last());
     }
 }

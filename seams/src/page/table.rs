@@ -142,6 +142,7 @@ mod tests {
             assert!(table.insert_new(&*number.to_string(), person(number, number)));
         }
         assert!(!table.insert_new("7", person(7, 0)));
+        assert_eq!(table.get("7"), Some(&person(7, 7)));
         table.put("7", person(7, 8));
         table.put("5001", person(5001, 5001));
         assert_eq!(table.get("7"), Some(&person(7, 8)));
@@ -154,5 +155,33 @@ mod tests {
         table.remove("7");
         table.remove("5000");
         assert_eq!((table.get("7"), table.rows().count()), (None, 5_000));
+    }
+
+    /// A name of which all have one hash.
+    struct Alike(u32);
+
+    impl Hash for Alike {
+        fn hash<H: std::hash::Hasher>(&self, _hasher: &mut H) {}
+    }
+
+    impl Called<Alike> for (u32, &str) {
+        fn is_called(&self, name: &Alike) -> bool {
+            self.0 == name.0
+        }
+    }
+
+    #[test]
+    fn names_of_one_hash_are_told_apart() {
+        let mut table = Table::default();
+        assert!(table.insert_new(&Alike(1), (1, "one")));
+        assert_eq!(table.get(&Alike(2)), None);
+        assert!(table.insert_new(&Alike(2), (2, "two")));
+        table.put(&Alike(3), (3, "three"));
+        assert_eq!(table.get_mut(&Alike(1)), Some(&mut (1, "one")));
+        table.remove(&Alike(4));
+        table.remove(&Alike(1));
+        assert_eq!(table.get(&Alike(1)), None);
+        assert_eq!(table.get(&Alike(2)), Some(&(2, "two")));
+        assert_eq!(table.get(&Alike(3)), Some(&(3, "three")));
     }
 }

@@ -209,6 +209,29 @@ pub async fn a_pruning_cut_short_is_finished(bench: &dyn Bench) {
     assert_eq!((found.faults, found.pruned), (Vec::new(), 4));
 }
 
+/// By rule 11.6: whatever came of the stubs of one call, the trail and the log agree about each text,
+/// and the pruning is finished.
+pub async fn a_stub_beside_one_that_is_refused_leaves_no_text_behind(bench: &dyn Bench) {
+    let desk = Desk::open(bench).await;
+    some(&desk, &["k1", "k2", "k3"]).await;
+    let before = entries(&desk).await;
+    let pruning = pruning(&desk, 0, 2).await;
+    assert_eq!(order(&desk, &pruning).await, DirectiveAnswer::Done);
+    let mut stubs = stubs_of(&pruning, &before);
+    stubs.swap(1, 2);
+    let (log, tenant) = (desk.store.log(), &desk.tenant);
+    let put = log.put_stubs(tenant, stubs).await;
+    let error = put.expect_err("the third was not pruned").to_string();
+    assert!(error.contains("append-only"), "{error}");
+    let erased = erase(log, tenant, &pruning).await;
+    erased.expect("the store obeys").expect("a sound log");
+    let trail = desk.trail().await;
+    let kinds: Vec<ReceiptKind> = trail.iter().map(|receipt| receipt.kind).collect();
+    assert_eq!(kinds, [ReceiptKind::Proposal, ReceiptKind::Prune]);
+    let found = audited(&desk, Vec::new()).await;
+    assert_eq!((found.faults, found.pruned), (Vec::new(), 2));
+}
+
 /// By rule 11.6: a tenant prunes its own receipts.
 pub async fn a_pruning_is_a_tenants_own(bench: &dyn Bench) {
     let desk = Desk::open(bench).await;

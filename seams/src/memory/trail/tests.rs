@@ -1,6 +1,9 @@
 //! What several threads keep is one row, found by number and by id.
 
+use std::collections::BTreeSet;
+use std::sync::Barrier;
 use std::thread;
+use std::time::Duration;
 
 use operators_kernel::{
     AttemptMark, ConnectorName, EntityKey, IdempotencyKey, Packed, Proposal, ReceiptAction,
@@ -131,16 +134,157 @@ fn a_receipt_of_an_id_that_was_asked_again_is_kept_once_and_found_even_when_drop
             (3, "rc_3".to_owned())
         ]
     );
-    trail.drop_those(&acme, |id| id == "rc_2");
     trail.keep_slip(slip("acme", "rc_4"));
+    // Nobody has asked for the last one by its id yet.
+    trail.drop_those(&acme, |id| ["rc_2", "rc_4"].contains(&id));
+    trail.keep_slip(slip("acme", "rc_5"));
     let left = ids(trail.page(&acme, &filter, Cursor::After(0), 10));
     assert_eq!(
         left.iter().map(|(number, _)| *number).collect::<Vec<_>>(),
-        [1, 3, 4]
+        [1, 3, 5]
     );
-    for id in ["rc_1", "rc_2", "rc_3", "rc_4"] {
+    for id in ["rc_1", "rc_2", "rc_3", "rc_4", "rc_5"] {
         let found = trail.find(id).expect("readable").expect("kept");
         assert_eq!(found.receipt_id, id);
     }
-    assert_eq!(trail.find("rc_5").expect("nothing torn"), None);
+    assert_eq!(trail.find("rc_6").expect("nothing torn"), None);
+}
+
+/// By rules 5.8, 11.1: a number is given, and seen, only when all before it are there.
+#[test]
+fn who_reads_on_while_others_write_misses_none_and_meets_none_twice() {
+    const EACH: usize = 2_000;
+    let (trail, acme) = (Trail::default(), tenant("acme"));
+    let writing = AtomicUsize::new(SHEETS);
+    let filter = ReceiptFilter::default();
+    let numbers = |page| ids(page).into_iter().map(|(number, _)| number);
+    let page = |cursor| numbers(trail.page(&acme, &filter, cursor, 40)).collect::<Vec<u64>>();
+    let after = |last| {
+        let rest = trail.after(&acme, last);
+        rest.iter()
+            .map(|entry| entry.sequence)
+            .collect::<Vec<u64>>()
+    };
+    // Until a look that began when all was written finds nothing more.
+    let read_on = |read: &dyn Fn(u64) -> Vec<u64>| {
+        let mut seen = Vec::new();
+        loop {
+            let is_over = writing.load(Ordering::Acquire) == 0;
+            let more = read(seen.last().copied().unwrap_or_default());
+            if is_over && more.is_empty() {
+                return seen;
+            }
+            seen.extend(more);
+        }
+    };
+    thread::scope(|scope| {
+        for writer in 0..SHEETS {
+            let (trail, writing) = (&trail, &writing);
+            scope.spawn(move || {
+                for number in 0..EACH {
+                    trail.keep_slip(slip("acme", &format!("rc_{writer}_{number}")));
+                }
+                writing.fetch_sub(1, Ordering::Release);
+            });
+        }
+        let pages = scope.spawn(|| read_on(&|last| page(Cursor::After(last))));
+        let log = scope.spawn(|| read_on(&after));
+        // Back from wherever the row ends by then, as often as there is time for it.
+        while writing.load(Ordering::Acquire) > 0 {
+            let mut back = page(Cursor::Before(u64::MAX));
+            while let Some(first) = back.last().copied().filter(|first| *first > 1) {
+                back.extend(page(Cursor::Before(first)));
+            }
+            let newest = back.first().copied().unwrap_or_default();
+            assert_eq!(back, (1..=newest).rev().collect::<Vec<_>>());
+        }
+        let all: Vec<u64> = (1..).take(SHEETS * EACH).collect();
+        assert_eq!(pages.join().expect("read"), all);
+        assert_eq!(log.join().expect("read"), all);
+    });
+}
+
+/// By rules 5.8, 11.1: what is read of one sheet and then of another would lack what was kept on the
+/// first meanwhile, and show what came after it.
+#[test]
+fn who_looks_has_every_sheet_in_hand() {
+    let (trail, acme) = (Trail::default(), tenant("acme"));
+    let filter = ReceiptFilter::default();
+    let [others @ .., last] = &*trail.sheets else {
+        panic!("no sheets")
+    };
+    let looks: [&(dyn Fn() + Sync); 3] = [
+        &|| drop(trail.page(&acme, &filter, Cursor::After(0), 1)),
+        &|| drop(trail.page(&acme, &filter, Cursor::Before(u64::MAX), 1)),
+        &|| drop(trail.after(&acme, 0)),
+    ];
+    for (number, look) in looks.iter().enumerate() {
+        let somebody_keeps_one = last.hold();
+        thread::scope(|scope| {
+            scope.spawn(look);
+            let has_all_others = || others.iter().all(|sheet| sheet.0.try_lock().is_err());
+            let mut tries = 0..5_000;
+            let is_seen = tries.any(|_| {
+                thread::sleep(Duration::from_millis(1));
+                has_all_others()
+            });
+            drop(somebody_keeps_one);
+            assert!(is_seen, "look {number} lets go of what it has seen");
+        });
+    }
+}
+
+/// By rules 5.1, 8.3.
+#[test]
+fn of_what_several_keep_at_once_under_one_id_one_is_kept() {
+    const IDS: usize = 300;
+    let (trail, acme) = (Trail::default(), tenant("acme"));
+    let (asked, written) = (|n| format!("rc_{n}"), |n| format!("wr_{n}"));
+    for number in 0..IDS {
+        trail.ask_again(&asked(number).into());
+    }
+    let together = Barrier::new(SHEETS);
+    thread::scope(|scope| {
+        for _ in 0..SHEETS {
+            scope.spawn(|| {
+                for number in 0..IDS {
+                    together.wait();
+                    trail.keep_slip(slip("acme", &asked(number)));
+                    trail.keep_slip(slip("acme", &written(number)).into_receipt().into());
+                }
+            });
+        }
+    });
+    let kept = trail.after(&acme, 0);
+    let ids: BTreeSet<&str> = kept.iter().map(|entry| entry.paper.receipt_id()).collect();
+    assert_eq!((kept.len(), ids.len()), (2 * IDS, 2 * IDS));
+}
+
+/// By rule 8.3: what is kept on one sheet while another is entered in the list is entered later.
+#[test]
+fn what_is_kept_while_others_are_looked_for_is_found() {
+    const EACH: usize = 1_000;
+    let trail = Trail::default();
+    let writing = AtomicUsize::new(SHEETS);
+    thread::scope(|scope| {
+        for writer in 0..SHEETS {
+            let (trail, writing) = (&trail, &writing);
+            scope.spawn(move || {
+                for number in 0..EACH {
+                    trail.keep_slip(slip("acme", &format!("rc_{writer}_{number}")));
+                }
+                writing.fetch_sub(1, Ordering::Release);
+            });
+        }
+        while writing.load(Ordering::Acquire) > 0 {
+            assert_eq!(trail.find("rc_none").expect("nothing torn"), None);
+        }
+    });
+    for writer in 0..SHEETS {
+        for number in 0..EACH {
+            let id = format!("rc_{writer}_{number}");
+            let found = trail.find(&id).expect("readable");
+            assert_eq!(found.map(|receipt| receipt.receipt_id), Some(id.into()));
+        }
+    }
 }
