@@ -154,13 +154,15 @@ impl std::error::Error for StdoutError {}
 
 /// Whether a command ended because whoever read its output had seen enough.
 pub(crate) fn is_reader_gone(error: &anyhow::Error) -> bool {
-    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref());
-    causes.any(|cause: &io::Error| {
-        let of_stdout = cause
-            .get_ref()
-            .is_some_and(|inner| inner.downcast_ref::<StdoutError>().is_some());
-        of_stdout && cause.kind() == io::ErrorKind::BrokenPipe
-    })
+    for cause in error.chain() {
+        if let Some(cause) = cause.downcast_ref::<io::Error>()
+            && let Some(inner) = cause.get_ref()
+            && inner.is::<StdoutError>()
+        {
+            return cause.kind() == io::ErrorKind::BrokenPipe;
+        }
+    }
+    false
 }
 
 /// A mistake on the command line with what was typed escaped: often a key that was copied out of
