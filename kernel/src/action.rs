@@ -27,7 +27,10 @@ pub const ARGS_BYTES_MAX: usize = 1024 * 1024;
 
 /// An ordered list of proposed actions. Empty is valid: nothing needs doing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a plan: an object with `actions`, or an array of actions"
+)]
 pub struct ExecutionPlan {
     /// Why the planner proposes this, in its own words; kept out of every decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,7 +68,7 @@ impl ExecutionPlan {
 
 /// One proposal: which tool, with what, on which entity, and what counts as the same again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an action: an object")]
 pub struct PlannedAction {
     /// The connector that would run it.
     pub connector: ConnectorName,
@@ -383,6 +386,17 @@ mod tests {
                 .actions
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn what_is_no_plan_is_told_in_words() {
+        for text in ["3", "\"x\"", "null"] {
+            let error = ExecutionPlan::parse(text).expect_err(text).to_string();
+            assert!(error.contains("expected a plan: an object with"), "{error}");
+        }
+        let error = ExecutionPlan::parse("[3]").expect_err("no action");
+        assert_eq!(error.place, "/0");
+        assert!(error.problem.ends_with("expected an action: an object"));
     }
 
     #[test]
