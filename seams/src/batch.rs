@@ -38,7 +38,8 @@ pub(crate) struct Batcher<I, O> {
 struct Shared<I, O> {
     limits: Limits,
     run: Box<Run<I, O>>,
-    // A std lock: held to push or take, never over an await.
+    // A std lock: held to push or take, never over an await. Nor while a task is spawned or a reply
+    // is sent or dropped: that can run what takes it again, on this very thread.
     state: Mutex<State<I, O>>,
 }
 
@@ -85,7 +86,7 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
     }
 
     /// Hands over items with their weights; one receiver per item, closed without an answer only
-    /// if the work panicked.
+    /// if the work panicked, or the runtime that it ran in was shut down.
     pub(crate) fn hand_over(&self, items: Vec<(I, usize)>) -> Vec<oneshot::Receiver<O>> {
         let mut receivers = Vec::with_capacity(items.len());
         let mut state = self.shared.lock();
@@ -98,12 +99,15 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
             });
             receivers.push(receiver);
         }
-        if state.lanes < self.shared.limits.lanes_max && !state.queue.is_empty() {
-            state.lanes += 1;
+        let begins = state.lanes < self.shared.limits.lanes_max && !state.queue.is_empty();
+        state.lanes += usize::from(begins);
+        drop(state);
+        if begins {
             let lane = Lane {
                 shared: Arc::clone(&self.shared),
                 is_over: false,
             };
+            // A runtime that is shutting down drops the lane right here.
             spawn(lane.serve());
         }
         receivers
@@ -148,7 +152,7 @@ impl<I, O> Shared<I, O> {
     }
 }
 
-/// One batch under way at a time; gone when nothing waits, on a panic too.
+/// One batch under way at a time; gone when nothing waits, on a panic and with its runtime too.
 struct Lane<I, O> {
     shared: Arc<Shared<I, O>>,
     is_over: bool,
@@ -183,9 +187,19 @@ impl<I: Send + 'static, O: Send + 'static> Lane<I, O> {
 
 impl<I, O> Drop for Lane<I, O> {
     fn drop(&mut self) {
-        if !self.is_over {
-            self.shared.lock().lanes -= 1;
+        if self.is_over {
+            return;
         }
+        let mut state = self.shared.lock();
+        state.lanes -= 1;
+        // No lane comes for what waits unless another item does: it is told now.
+        let left = if state.lanes == 0 {
+            std::mem::take(&mut state.queue)
+        } else {
+            VecDeque::new()
+        };
+        drop(state);
+        drop(left);
     }
 }
 
@@ -248,6 +262,59 @@ mod tests {
             .map(|(item, _)| item)
             .collect();
         assert_eq!(found, [20, 21, 22, 23]);
+    }
+
+    /// A runtime that ended, and what happens when a batch is handed over all the same: its task is
+    /// dropped where it is spawned. On a thread of its own, because what is tested for is a hang.
+    fn after_the_end(then: impl FnOnce(Batcher<u32, u32>) + Send + 'static) {
+        let (over, is_over) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+            let handle = runtime.handle().clone();
+            drop(runtime);
+            let _entered = handle.enter();
+            then(Batcher::new(limits(1), |items| async move { items }));
+            over.send(()).expect("the test waits");
+        });
+        let ended = is_over.recv_timeout(Duration::from_secs(20));
+        ended.expect("it hangs: a lock is held while its task is dropped");
+    }
+
+    /// `main` returned while calls were in flight: the runtime took a worker's task with it, which
+    /// handed over a batch, and the process never ended.
+    #[test]
+    fn what_is_handed_over_when_the_runtime_has_ended_is_answered() {
+        after_the_end(|batcher| {
+            for item in 0..3 {
+                let receivers = batcher.hand_over(vec![(item, 1), (item, 1)]);
+                for mut receiver in receivers {
+                    let closed = tokio::sync::oneshot::error::TryRecvError::Closed;
+                    assert_eq!(receiver.try_recv(), Err(closed));
+                }
+            }
+        });
+    }
+
+    /// A lane that ended early takes nobody with it who still waits for one.
+    #[tokio::test]
+    async fn what_waits_behind_a_batch_that_panicked_is_answered() {
+        let (go, gone) = oneshot::channel::<()>();
+        let gone = Mutex::new(Some(gone));
+        let batcher: Batcher<u32, u32> = Batcher::new(limits(1), move |_| {
+            let gone = gone.lock().expect("the lock").take();
+            async move {
+                drop(gone.expect("one batch").await);
+                panic!("on purpose");
+            }
+        });
+        let first = batcher.hand_over(vec![(0, 1)]);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let behind = batcher.hand_over(vec![(1, 1)]);
+        drop(go);
+        for receiver in first.into_iter().chain(behind) {
+            let answer = tokio::time::timeout(Duration::from_secs(20), receiver).await;
+            assert!(answer.expect("nothing waits for ever").is_err());
+        }
     }
 
     #[tokio::test]

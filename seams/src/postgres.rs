@@ -123,13 +123,12 @@ impl PgStore {
         trouble.into_store_error(&self.lines.address.name)
     }
 
-    /// The answer of a batch, if its work did not panic.
+    /// The answer of a batch, if its work came to its end.
     async fn heard<T>(
         &self,
         receiver: oneshot::Receiver<Result<T, Trouble>>,
     ) -> Result<T, StoreError> {
-        let panicked = || Trouble::Unavailable("a batch panicked".to_owned());
-        let answer = receiver.await.unwrap_or_else(|_| Err(panicked()));
+        let answer = receiver.await.unwrap_or_else(|_| Err(cut_short()));
         answer.map_err(|trouble| self.sort(trouble))
     }
 
@@ -160,9 +159,16 @@ where
     F: Future<Output = Result<T, Trouble>> + Send + 'static,
 {
     let done = tokio::spawn(work).await;
-    let panicked = |_| Err(Trouble::Unavailable("its work panicked".to_owned()));
-    done.unwrap_or_else(panicked)
+    done.unwrap_or_else(|_| Err(cut_short()))
         .map_err(|trouble| trouble.into_store_error(name))
+}
+
+/// Of a task that was dropped before its end. Asking again finds out what it did.
+fn cut_short() -> Trouble {
+    Trouble::Unavailable(
+        "a request ended without an answer: it panicked, or the runtime it ran in was shut down"
+            .to_owned(),
+    )
 }
 
 #[async_trait]

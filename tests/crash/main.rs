@@ -10,6 +10,7 @@ mod flood;
 mod frozen;
 mod ground;
 mod group_commit;
+mod main_returns;
 mod matrix;
 mod pool;
 mod process;

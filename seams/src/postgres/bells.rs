@@ -39,7 +39,8 @@ const LISTEN_AGAIN: Duration = Duration::from_secs(5);
 pub(super) struct Bells {
     rung: broadcast::Sender<u64>,
     hears: Arc<AtomicBool>,
-    // Std locks: held for look-ups, never over an await.
+    // Std locks: held for look-ups, never over an await, nor while a task is spawned, ended or
+    // dropped.
     ears: Mutex<HashMap<Ticket, broadcast::Receiver<u64>>>,
     listener: Mutex<Option<JoinHandle<()>>>,
 }
@@ -65,14 +66,29 @@ impl Bells {
     /// Keeps an ear for whoever was told to wait, and listens from now on.
     pub(super) fn keep(&self, ticket: Ticket, ear: Ear, lines: &Arc<Lines>) {
         let mut ears = lock(&self.ears);
-        if ears.len() < EARS_MAX {
-            ears.insert(ticket, ear.0);
-        }
+        let before = if ears.len() < EARS_MAX {
+            ears.insert(ticket, ear.0)
+        } else {
+            None
+        };
         drop(ears);
-        let mut listener = lock(&self.listener);
-        if listener.as_ref().is_none_or(JoinHandle::is_finished) {
-            let (rung, hears) = (self.rung.clone(), Arc::clone(&self.hears));
-            *listener = Some(spawn(listen(Arc::clone(lines), rung, hears)));
+        drop(before);
+        self.listen(lines);
+    }
+
+    /// Listens, if nothing does yet.
+    fn listen(&self, lines: &Arc<Lines>) {
+        let listens = |listener: &JoinHandle<()>| !listener.is_finished();
+        if lock(&self.listener).as_ref().is_some_and(listens) {
+            return;
+        }
+        let (rung, hears) = (self.rung.clone(), Arc::clone(&self.hears));
+        // Not under the lock: a runtime that is shutting down drops the task where it is spawned.
+        let begun = spawn(listen(Arc::clone(lines), rung, hears));
+        let other = lock(&self.listener).replace(begun);
+        // Two began at once, or the one before has ended.
+        if let Some(other) = other {
+            other.abort();
         }
     }
 
@@ -102,13 +118,15 @@ impl Bells {
 
     /// Forgets whoever left.
     pub(super) fn forget(&self, ticket: Ticket) {
-        lock(&self.ears).remove(&ticket);
+        let ear = lock(&self.ears).remove(&ticket);
+        drop(ear);
     }
 }
 
 impl Drop for Bells {
     fn drop(&mut self) {
-        if let Some(listener) = lock(&self.listener).take() {
+        let listener = lock(&self.listener).take();
+        if let Some(listener) = listener {
             // It only listens: there is nothing to finish.
             listener.abort();
         }

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Lines {
     pub(super) address: Address,
     permits: Arc<Semaphore>,
-    // Std locks: held to push or pop, never over an await.
+    // Std locks: held to push or pop, never over an await, nor while a connection is closed.
     idle: Mutex<Vec<PgConnection>>,
     /// The last receipts that were acknowledged, newest last, one per statement. As many as there
     /// are lines: the newest commit is always among them.
@@ -271,7 +271,8 @@ impl Tries {
             }
             Trouble::Broken(problem) if line.was_idle => {
                 // Its neighbours broke with it.
-                lock(&line.lines.idle).clear();
+                let neighbours = std::mem::take(&mut *lock(&line.lines.idle));
+                drop(neighbours);
                 if self.if_broken == IfBroken::AskAgain && self.made < TRIES_MAX {
                     Ok(())
                 } else {

@@ -72,6 +72,13 @@ async fn main() {
         wires,
         insist: options.insist,
     });
+    if let Some(after) = options.leaves_after {
+        for action in actions {
+            drop(tokio::spawn(propose(Arc::clone(&victim), action)));
+        }
+        tokio::time::sleep(after).await;
+        return;
+    }
     if options.at_once {
         let tasks: Vec<_> = actions
             .into_iter()

@@ -34,6 +34,8 @@ pub struct Options {
     pub at_once: bool,
     /// Waits for `go`.
     pub waits: bool,
+    /// Proposes all at once and returns from `main` after this, whatever is in flight by then.
+    pub leaves_after: Option<Duration>,
     /// The session's lease.
     pub lease: Duration,
     /// The call's deadline.
@@ -64,6 +66,7 @@ impl Options {
             generate: None,
             at_once: false,
             waits: false,
+            leaves_after: None,
             lease: Duration::from_secs(5),
             timeout: Duration::from_secs(2),
             max_land: Duration::ZERO,
@@ -85,6 +88,7 @@ impl Options {
                 "--generate" => options.generate = Some(value()),
                 "--at-once" => options.at_once = true,
                 "--wait" => options.waits = true,
+                "--leave-after-ms" => options.leaves_after = Some(millis(&value())),
                 "--lease-ms" => options.lease = millis(&value()),
                 "--timeout-ms" => options.timeout = millis(&value()),
                 "--max-land-ms" => options.max_land = millis(&value()),
