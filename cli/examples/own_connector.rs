@@ -84,6 +84,10 @@ impl Connector for Warehouse {
             // Nobody heard anything: provably no effect.
             Err(problem) => return InvokeOutcome::NotApplied(error(format!("is away: {problem}"))),
         };
+        // Connecting took time: nothing is sent that the executor has given up meanwhile.
+        if let Err(refused) = call.permit.check() {
+            return InvokeOutcome::NotApplied(refused);
+        }
         let key = &call.downstream_key;
         let request = format!(
             "POST /apply HTTP/1.1\r\nhost: warehouse\r\nx-downstream-key: {key}\r\ncontent-length: 0\r\n\r\n"

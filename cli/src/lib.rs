@@ -23,9 +23,9 @@ pub use operators_kernel::{
     OnUnknown, OperatorName, Order, Original, PAGE_MAX, PLAN_ACTIONS_MAX, PLAN_BYTES_MAX,
     PlannedAction, PolicyRef, ProbeOutcome, Progress, QuestionRef, Reason, Receipt, ReceiptFilter,
     ReceiptKind, ReceiptOutcome, Ruling, RunContext, RunError, Seams, Secret, SecretError,
-    SecretStore, Settings, Shared, StoreError, TenantId, Text, Timestamp, Tool, ToolContract,
-    ToolMode, ToolName, ToolRegistry, TrustDecision, TrustPolicy, TrustQuestion, WAITERS_MAX,
-    forecast, json, life, log,
+    SecretStore, SendPermit, Settings, Shared, StoreError, TenantId, Text, Timestamp, Tool,
+    ToolContract, ToolMode, ToolName, ToolRegistry, TrustDecision, TrustPolicy, TrustQuestion,
+    WAITERS_MAX, forecast, json, life, log,
 };
 pub use operators_policies::{
     Check, Explanation, Expression, ExpressionError, Finding, Judgement, Layers, LimitBy,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::key::{ConnectorName, EntityKey, IdempotencyKey, OperatorName, TenantId, ToolName};
+use crate::permit::SendPermit;
 use crate::shared::Shared;
 use crate::work::Work;
 
@@ -170,6 +171,8 @@ pub struct Call {
     pub attempt: u32,
     /// How long the whole call may take; the executor gives up then, and so should the connector.
     pub deadline: Duration,
+    /// Asked right before the request that can have an effect leaves; see [`Connector::invoke`].
+    pub permit: SendPermit,
 }
 
 impl fmt::Debug for Call {
@@ -260,9 +263,15 @@ impl ConnectorError {
 pub trait Connector: fmt::Debug + Send + Sync + 'static {
     /// Makes the call once. It never retries a request that may have left.
     ///
+    /// It asks [`call.permit`](Call::permit) right before the request that can have an effect,
+    /// whatever it did before that (connect, greet, fetch a token, list tools), and sends nothing
+    /// after a refusal: by then another process may be doing this very action. The executor asks
+    /// once itself, before it calls.
+    ///
     /// - *Atomic*: whatever the vendor makes so; nothing here.
     /// - *After `Applied`*: the effect happened. *After `NotApplied`*: no effect happened and none
-    ///   will. *After `Unknown`*: either; the executor holds the entity.
+    ///   will, as where the permit was refused. *After `Unknown`*: either; the executor holds the
+    ///   entity.
     /// - *If it panics or passes its deadline*: taken as `Unknown`.
     /// - *Dropped half-way*: the effect may still happen; the executor drops it only at the
     ///   deadline and takes that as `Unknown`.

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use crate::action::{ActionResult, Outcome};
 use crate::clock::IdKind;
-use crate::connector::ProbeOutcome;
+use crate::connector::{Call, ProbeOutcome, Tool};
 use crate::durable::{
     Claim, ClaimAnswer, OnDoubt, Resolution, Resolver, SessionId, SettledOutcome, Settlement,
     StoreError, Verdict,
@@ -33,6 +33,7 @@ use crate::error::ExecError;
 use crate::kernel::{Kernel, UNUSABLE_MAX};
 use crate::ledger::Glimpse;
 use crate::life::KeyRecord;
+use crate::permit::SendPermit;
 use crate::proposed::{Case, Proposed, digest_of};
 use crate::receipt::AttemptMark;
 use crate::single_flight::Place;
@@ -318,17 +319,12 @@ impl Claimed {
         let proposed = &case.proposed;
         let ended = match &proposed.tool {
             None => nothing_sent("the tool is gone").into(),
-            Some(_) if !kernel.lease.may_send(self.session).await => {
-                nothing_sent("the lease ran out before the call was sent").into()
-            }
             Some(tool) => {
-                let mut call = proposed.call(tool, self.mark.generation, self.mark.attempt);
-                // Quiescence is counted from the intent, so the call's time is too: a request must
-                // not leave later than whoever believes "not applied" thinks it can.
-                let gone = kernel.seams.clock.monotonic().saturating_sub(self.since);
-                call.deadline = call.deadline.saturating_sub(gone);
-                if call.deadline.is_zero() {
-                    nothing_sent("the call's deadline passed before it was sent").into()
+                kernel.lease.renew_if_short(self.session).await;
+                let call = self.permitted(tool);
+                if let Err(error) = call.permit.check() {
+                    let error = error.message;
+                    SettledOutcome::NotApplied { error }.into()
                 } else if proposed.is_transactional() {
                     // Nothing is sent: the store runs it in the transaction that settles.
                     let prepared = proposed.prepare(tool, &call);
@@ -342,6 +338,19 @@ impl Claimed {
             claimed: self,
             ended,
         }
+    }
+
+    /// The call, with what is left of its time. Quiescence is counted from the intent, so that time
+    /// is too: a request must not leave later than those who believe "not applied" think it can.
+    fn permitted(&self, tool: &Tool) -> Call {
+        let Weighed { place, case } = &*self.weighed;
+        let kernel = place.owner();
+        let (generation, attempt) = (self.mark.generation, self.mark.attempt);
+        let mut call = case.proposed.call(tool, generation, attempt);
+        let deadline = self.since.saturating_add(call.deadline);
+        call.deadline = deadline.saturating_sub(kernel.seams.clock.monotonic());
+        call.permit = SendPermit::of_session(kernel.lease.current(), self.session, deadline);
+        call
     }
 
     /// Gives up a claim that nobody waits for; nothing was sent.

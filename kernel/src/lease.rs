@@ -17,6 +17,10 @@ const BEATS_PER_LEASE: u32 = 3;
 /// The part of a lease that must be left for a call to be sent.
 const SEND_MARGIN_DIVISOR: u32 = 10;
 
+/// Why a call is not sent, as its receipt says it.
+const RAN_OUT: &str = "the lease ran out before the call was sent";
+const CLOSED: &str = "the executor was stopped before the call was sent";
+
 /// The session of one executor.
 #[derive(Debug)]
 pub(crate) struct Lease {
@@ -24,17 +28,21 @@ pub(crate) struct Lease {
     clock: Arc<dyn Clock>,
     node: String,
     span: Duration,
-    current: Current,
+    current: Arc<Current>,
     // An async lock: one renewal at a time, held over the store call on purpose.
     renewal: tokio::sync::Mutex<()>,
-    is_closed: AtomicBool,
 }
 
-/// The session there is now, and until when it is known to be good.
+/// The session there is now, and until when it is known to be good. It knows no store, so that a
+/// permit that is kept for long keeps no store open.
 ///
 /// Every action reads it, on every thread, and hardly anybody writes it: who reads takes no lock.
 #[derive(Debug)]
-struct Current {
+pub(crate) struct Current {
+    clock: Arc<dyn Clock>,
+    /// What must be left of a lease for a call to be sent.
+    margin: Duration,
+    is_closed: AtomicBool,
     session: AtomicU64,
     /// Nanoseconds on the clock that only moves forward.
     good_until: AtomicU64,
@@ -43,8 +51,16 @@ struct Current {
 }
 
 impl Current {
-    fn new(session: SessionId, good_until: Duration) -> Self {
+    fn new(
+        clock: Arc<dyn Clock>,
+        span: Duration,
+        session: SessionId,
+        good_until: Duration,
+    ) -> Self {
         Self {
+            clock,
+            margin: span / SEND_MARGIN_DIVISOR,
+            is_closed: AtomicBool::new(false),
             session: AtomicU64::new(session.0),
             good_until: AtomicU64::new(nanos(good_until)),
             writing: Mutex::new(()),
@@ -62,6 +78,31 @@ impl Current {
         // one before may be read for a new one; it is over sooner.
         let good_until = Duration::from_nanos(self.good_until.load(Ordering::SeqCst));
         (self.session() == session).then_some(good_until)
+    }
+
+    /// Whether what was claimed under `session` may be sent at this moment, without asking the
+    /// store; the error says why not.
+    pub(crate) fn may_send(&self, session: SessionId) -> Result<(), &'static str> {
+        // Closed, what was claimed under it is a doubt already: nothing is added to that.
+        if self.is_closed() {
+            return Err(CLOSED);
+        }
+        let good_until = self.good_until(session);
+        let soon = self.now().saturating_add(self.margin);
+        if good_until.is_some_and(|until| soon < until) {
+            Ok(())
+        } else {
+            Err(RAN_OUT)
+        }
+    }
+
+    /// The clock that only moves forward.
+    pub(crate) fn now(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 
     fn extend(&self, session: SessionId, good_until: Duration) {
@@ -99,20 +140,26 @@ impl Lease {
     ) -> Result<Self, StoreError> {
         let asked = clock.monotonic();
         let session = durable.open_session(&node, span).await?;
+        let good_until = asked.saturating_add(span);
+        let current = Current::new(Arc::clone(&clock), span, session, good_until);
         Ok(Self {
             durable,
             clock,
             node,
             span,
-            current: Current::new(session, asked.saturating_add(span)),
+            current: Arc::new(current),
             renewal: tokio::sync::Mutex::new(()),
-            is_closed: AtomicBool::new(false),
         })
     }
 
     /// The session to claim with.
     pub(crate) fn session(&self) -> SessionId {
         self.current.session()
+    }
+
+    /// What a permit goes by.
+    pub(crate) fn current(&self) -> Arc<Current> {
+        Arc::clone(&self.current)
     }
 
     /// How long to sleep between heartbeats.
@@ -122,7 +169,7 @@ impl Lease {
 
     /// Sends a heartbeat; a session found dead is replaced.
     pub(crate) async fn beat(&self) -> Result<(), StoreError> {
-        if self.is_closed.load(Ordering::Acquire) {
+        if self.current.is_closed() {
             return Ok(());
         }
         let session = self.session();
@@ -137,22 +184,15 @@ impl Lease {
         Ok(())
     }
 
-    /// Whether a call claimed under `session` may still be sent, asking the store if it is close.
-    pub(crate) async fn may_send(&self, session: SessionId) -> bool {
-        // Closed, whatever was claimed under it is a doubt already: nothing is added to that.
-        if self.is_closed.load(Ordering::Acquire) {
-            return false;
-        }
-        if self.is_good(session) {
-            return true;
+    /// Asks the store for another lease if what is left of this one is too little to send a call
+    /// claimed under `session`. What is so then, a permit tells.
+    pub(crate) async fn renew_if_short(&self, session: SessionId) {
+        if self.current.is_closed() || self.current.may_send(session).is_ok() {
+            return;
         }
         let asked = self.clock.monotonic();
-        match Box::pin(self.heartbeat(session)).await {
-            Ok(Beat::Alive) => {
-                self.confirm(session, asked);
-                self.is_good(session)
-            }
-            Ok(Beat::Dead) | Err(_) => false,
+        if let Ok(Beat::Alive) = Box::pin(self.heartbeat(session)).await {
+            self.confirm(session, asked);
         }
     }
 
@@ -168,7 +208,7 @@ impl Lease {
     pub(crate) async fn replace(&self, dead: SessionId) -> Result<SessionId, StoreError> {
         let _one_at_a_time = self.renewal.lock().await;
         let current = self.session();
-        if self.is_closed.load(Ordering::Acquire) {
+        if self.current.is_closed() {
             return Err(StoreError::SessionDead {
                 store: self.durable.describe(),
                 session: dead,
@@ -186,14 +226,8 @@ impl Lease {
 
     /// Ends the session in good order.
     pub(crate) async fn close(&self) -> Result<(), StoreError> {
-        self.is_closed.store(true, Ordering::Release);
+        self.current.is_closed.store(true, Ordering::Release);
         self.durable.close_session(self.session()).await
-    }
-
-    fn is_good(&self, session: SessionId) -> bool {
-        let margin = self.span / SEND_MARGIN_DIVISOR;
-        let good_until = self.current.good_until(session);
-        good_until.is_some_and(|until| self.clock.monotonic().saturating_add(margin) < until)
     }
 
     /// The lease runs from when the heartbeat was sent, not from when its answer came.
@@ -208,6 +242,35 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::clock::{IdKind, Timestamp};
+    use crate::text::Text;
+
+    /// A clock that stands still.
+    #[derive(Debug)]
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_micros(0)
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn id(&self, kind: IdKind) -> Text {
+            kind.prefix().into()
+        }
+    }
+
+    fn current(session: u64, good_until: Duration) -> Current {
+        Current::new(
+            Arc::new(Still),
+            Duration::ZERO,
+            SessionId(session),
+            good_until,
+        )
+    }
 
     fn time_of(session: u64) -> Duration {
         Duration::from_micros(session)
@@ -216,7 +279,7 @@ mod tests {
     #[test]
     fn no_session_is_held_good_by_the_time_of_one_after_it() {
         const SESSIONS: u64 = 300_000;
-        let current = Current::new(SessionId(1), time_of(1));
+        let current = current(1, time_of(1));
         thread::scope(|scope| {
             scope.spawn(|| {
                 for session in 2..=SESSIONS {
@@ -238,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_heartbeat_extends_only_the_session_it_was_sent_for_and_never_shortens() {
-        let current = Current::new(SessionId(1), time_of(10));
+        let current = current(1, time_of(10));
         current.extend(SessionId(1), time_of(5));
         assert_eq!(current.good_until(SessionId(1)), Some(time_of(10)));
         current.replace(SessionId(2), time_of(20));

@@ -28,6 +28,7 @@ pub mod life;
 pub mod log;
 mod namespace;
 mod packed;
+mod permit;
 mod proposed;
 mod receipt;
 mod redact;
@@ -70,6 +71,7 @@ pub use key::{
 };
 pub use ledger::{Cursor, Glimpse, Ledger, LedgerEntry, PAGE_MAX, ReceiptFilter};
 pub use packed::Packed;
+pub use permit::SendPermit;
 pub use receipt::{
     AttemptMark, Ending, Proposal, Receipt, ReceiptAction, ReceiptKind, ReceiptOutcome,
 };

@@ -20,6 +20,7 @@ use crate::error::ExecError;
 use crate::json;
 use crate::life::{self, NoteName};
 use crate::packed::Packed;
+use crate::permit::SendPermit;
 use crate::receipt::{AttemptMark, Proposal, ReceiptAction};
 use crate::redact::Redaction;
 use crate::said;
@@ -106,6 +107,7 @@ impl Proposed {
         Some(Refusal::new(Reason::InvalidArgs, error))
     }
 
+    /// Its call, as one without an effect is made: a side effect gets a permit with bounds.
     pub(crate) fn call(&self, tool: &Tool, generation: u32, attempt: u32) -> Call {
         let action = &self.action;
         Call {
@@ -123,6 +125,7 @@ impl Proposed {
             ),
             attempt,
             deadline: tool.contract.timeout,
+            permit: SendPermit::always(),
         }
     }
 

@@ -307,6 +307,34 @@ async fn what_was_only_claimed_when_the_executor_stopped_is_not_sent() {
     assert_eq!(phase(&bare, "k").await, Some(Phase::Failed));
 }
 
+/// Rule 4.12: the same for a call that its connector was still making ready: asked right before it
+/// is sent, the permit refuses.
+#[tokio::test]
+async fn what_a_connector_made_ready_while_the_executor_stopped_is_not_sent() {
+    let Home { mut world, .. } = memory();
+    world.settings.stop_grace = std::time::Duration::ZERO;
+    let executor = Arc::new(world.start().await);
+    world.connector.then([Act::WaitThenAsk]);
+    let caller = crate::support::begin(&executor, &world, hold("e", "k")).await;
+    until("the call was made", || !world.connector.calls().is_empty()).await;
+    caller.abort();
+    assert!(caller.await.expect_err("left").is_cancelled());
+    let executor = Arc::try_unwrap(executor).expect("the last handle");
+    executor.stop().await.expect("stops");
+    let phase = crate::support::phase;
+    assert_eq!(phase(&world, "k").await, Some(Phase::InDoubt));
+    let permit = world.connector.calls()[0].permit.clone();
+    let refused = permit.check().expect_err("refused").message;
+    assert_eq!(
+        refused,
+        "nothing was sent: the executor was stopped before the call was sent"
+    );
+    world.connector.gate.add_permits(1);
+    crate::support::let_others_run().await;
+    assert!(effects(&world).is_empty(), "not sent");
+    assert_eq!(phase(&world, "k").await, Some(Phase::Failed));
+}
+
 /// Rule 2.6: what comes to the store after its executor has stopped ends there; it does not ask for
 /// ever under a session that is over.
 #[tokio::test]

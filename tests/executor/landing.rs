@@ -103,6 +103,34 @@ async fn the_calls_deadline_runs_from_the_intent() {
     assert_eq!(world.connector.calls()[1].deadline, Duration::from_secs(2));
 }
 
+/// Rules 4.6 and 4.12: what a connector does before it sends takes time. Asked right before that,
+/// the permit refuses once the deadline or the lease has passed, or the executor was stopped; then
+/// nothing is sent and the key is free.
+#[tokio::test]
+async fn a_connector_that_was_slow_to_get_ready_may_not_send() {
+    let lease_over = "nothing was sent: the lease ran out before the call was sent";
+    let too_late = "nothing was sent: the call's deadline passed before it was sent";
+    for (passes, refusal) in [
+        (Duration::from_millis(1_999), None),
+        (Duration::from_secs(2), Some(too_late)),
+        // A tenth of the lease of 30 s has to be left.
+        (Duration::from_secs(27), Some(lease_over)),
+    ] {
+        let world = memory().world;
+        let executor = Arc::new(world.start().await);
+        world.connector.then([Act::WaitThenAsk]);
+        let slow = begin(&executor, &world, hold("e", "k")).await;
+        crate::support::until("the call was made", || !world.connector.calls().is_empty()).await;
+        world.clock.advance(passes);
+        world.connector.gate.add_permits(1);
+        let result = slow.await.expect("joins").expect("a result");
+        assert_eq!(result.error.as_deref(), refusal, "after {passes:?}");
+        assert_eq!(effects(&world).len(), usize::from(refusal.is_none()));
+        let wanted = refusal.map_or(Phase::Applied, |_| Phase::Failed);
+        assert_eq!(phase(&world, "k").await, Some(wanted), "after {passes:?}");
+    }
+}
+
 async fn says_not_applied(world: &World, name: &str) -> ResolveAnswer {
     let resolution = Resolution {
         key: key(name),

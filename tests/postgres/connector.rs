@@ -9,7 +9,8 @@ use operators_connectors::{
     ConnectorConfig, ConnectorKind, EffectWord, EnvSecrets, HeaderText, Registry, ToolConfig,
 };
 use operators_kernel::{
-    Call, ConnectorName, EntityKey, IdempotencyKey, InvokeOutcome, ToolName, ToolRegistry as _,
+    Call, ConnectorName, EntityKey, IdempotencyKey, InvokeOutcome, SendPermit, ToolName,
+    ToolRegistry as _,
 };
 use operators_tests::fixtures::{object, tenant};
 use operators_tests::postgres::run;
@@ -81,6 +82,7 @@ pub async fn invoke(url: &str, tool: &str, args: Value) -> InvokeOutcome {
         downstream_key: "dk".to_owned(),
         attempt: 1,
         deadline: Duration::from_secs(5),
+        permit: SendPermit::always(),
     };
     let found = registry(url)
         .tool(&call.connector, &call.tool)

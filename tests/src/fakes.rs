@@ -120,6 +120,8 @@ pub enum Act {
     ApplyThenHang,
     /// Waits for a permit of [`ScriptedConnector::gate`], then takes effect.
     Wait,
+    /// As `Wait`, and then takes effect only if the call's own permit still says so.
+    WaitThenAsk,
 }
 
 /// A connector that does as its script says, and counts. Counts are for tests of one process;
@@ -223,6 +225,14 @@ impl Connector for ScriptedConnector {
             Act::ApplyThenHang => {
                 self.apply(call);
                 pending().await
+            }
+            Act::WaitThenAsk => {
+                self.gate.acquire().await.expect("open").forget();
+                if let Err(error) = call.permit.check() {
+                    return InvokeOutcome::NotApplied(error);
+                }
+                self.apply(call);
+                done(json!({"status": "done"}))
             }
             Act::Wait => {
                 self.gate.acquire().await.expect("open").forget();

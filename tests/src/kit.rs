@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use operators_kernel::{
     Call, Connector, ConnectorName, EntityKey, IdempotencyKey, InvokeOutcome, ProbeOutcome,
-    TenantId, ToolName,
+    SendPermit, TenantId, ToolName,
 };
 use serde_json::{Map, Value};
 
@@ -126,6 +126,7 @@ pub fn call(tool: &str, trial: &Trial, deadline: Duration) -> Call {
         downstream_key: format!("{tool}-{word}"),
         attempt: 1,
         deadline,
+        permit: SendPermit::always(),
     }
 }
 

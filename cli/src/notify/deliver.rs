@@ -10,7 +10,7 @@ use std::time::Duration;
 use operators_kernel::life::{Alert, Approval, NoteKind, NoteName};
 use operators_kernel::{
     ActionResult, Call, ConnectorName, Disposition, DurableExec, EntityKey, IdempotencyKey,
-    InvokeOutcome, Reason, TenantId, Text, ToolName,
+    InvokeOutcome, Reason, SendPermit, TenantId, Text, ToolName,
 };
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
@@ -207,6 +207,7 @@ impl Channel {
             downstream_key: about.receipt_id.clone().into(),
             attempt: 1,
             deadline: self.tool.contract.timeout,
+            permit: SendPermit::always(),
         };
         loop {
             let problem = match self.tool.connector.invoke(&call).await {

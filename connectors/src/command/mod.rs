@@ -91,6 +91,7 @@ impl CommandConnector {
             deadline: call.deadline,
             stdout: self.max_answer,
         };
+        call.permit.check().map_err(|refused| refused.message)?;
         let ended = process::run(command, &told, bounds).await;
         let label = format!("`{}`", program.label);
         Ok(match ended {

@@ -3,7 +3,7 @@
 //! Owns the file: its lock, its end, and what is on disk. It must not know what a line means.
 //!
 //! INVARIANT (lands-in-time): a line is written under the file's exclusive lock, and only if the
-//! call's deadline has not passed when the lock is held. A look under the shared lock therefore
+//! call's deadline has not passed, and its permit holds, when the lock is held. A look under the shared lock therefore
 //! sees every line that will ever land of calls whose deadline is over, however long a process
 //! was stopped; that is why `max_land` can be zero.
 
@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use operators_kernel::SendPermit;
 use tokio::time::Instant;
 
 /// Between two tries for the lock; a line takes about as long to reach the disk.
@@ -42,11 +43,16 @@ pub(super) enum Appended {
 pub(super) struct Patience {
     gone: Arc<AtomicBool>,
     until: Instant,
+    permit: SendPermit,
 }
 
 impl Patience {
-    pub(super) fn new(gone: Arc<AtomicBool>, until: Instant) -> Self {
-        Self { gone, until }
+    pub(super) fn new(gone: Arc<AtomicBool>, until: Instant, permit: SendPermit) -> Self {
+        Self {
+            gone,
+            until,
+            permit,
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -75,6 +81,9 @@ pub(super) fn append(path: &Path, line: &[u8], patience: &Patience) -> Appended 
     // INVARIANT (lands-in-time): the last look at the clock is under the lock.
     if patience.is_over() {
         return Appended::Nothing("the deadline passed before anything was written".to_owned());
+    }
+    if let Err(refused) = patience.permit.check() {
+        return Appended::Nothing(refused.message);
     }
     // One `write`, never a loop: after a failure it must be clear what is there.
     let written = file.write(&text);

@@ -17,8 +17,8 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use operators_kernel::{
-    Call, Connector, ConnectorError, Effect, Health, InvokeOutcome, ProbeOutcome, Shared, TenantId,
-    ToolName,
+    Call, Connector, ConnectorError, Effect, Health, InvokeOutcome, ProbeOutcome, SendPermit,
+    Shared, TenantId, ToolName,
 };
 
 use crate::config::{ConnectorConfig, EffectWord, ToolConfig};
@@ -225,6 +225,7 @@ fn parse(text: &[u8]) -> Option<Line> {
 struct Waiting {
     gone: Arc<AtomicBool>,
     until: Instant,
+    permit: SendPermit,
 }
 
 impl Waiting {
@@ -232,11 +233,12 @@ impl Waiting {
         Self {
             gone: Arc::default(),
             until: Instant::now() + call.deadline,
+            permit: call.permit.clone(),
         }
     }
 
     fn patience(&self) -> Patience {
-        Patience::new(Arc::clone(&self.gone), self.until)
+        Patience::new(Arc::clone(&self.gone), self.until, self.permit.clone())
     }
 }
 

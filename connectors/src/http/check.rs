@@ -9,7 +9,8 @@ use reqwest::{Method, Response};
 use serde_json::Map;
 
 use operators_kernel::{
-    Call, ConnectorError, ConnectorName, EntityKey, Health, IdempotencyKey, TenantId, ToolName,
+    Call, ConnectorError, ConnectorName, EntityKey, Health, IdempotencyKey, SendPermit, TenantId,
+    ToolName,
 };
 
 use crate::config::ConnectorConfig;
@@ -96,5 +97,6 @@ pub(crate) fn call(tenant: &TenantId, deadline: Duration) -> Result<Call, String
         downstream_key: NAME.to_owned(),
         attempt: 1,
         deadline,
+        permit: SendPermit::always(),
     })
 }

@@ -170,6 +170,8 @@ impl HttpConnector {
             .unwrap_or_else(|_elapsed| Err("its credentials were not there in time".to_owned()))
             .map_err(Unanswered::NotSent)?;
         let client = self.client(pooled).map_err(Unanswered::NotSent)?;
+        let permitted = call.permit.check();
+        permitted.map_err(|refused| Unanswered::NotSent(refused.message))?;
         // From the first look-up of a name to the last byte of the answer.
         *request.timeout_mut() = Some(call.deadline.saturating_sub(begun.elapsed()));
         match client.execute(request).await {

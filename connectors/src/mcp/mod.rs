@@ -206,6 +206,9 @@ impl McpConnector {
         let mut hidden = Hidden::of(call, &tool.secret_args);
         hidden.add_all(link.hidden());
         let params = params(call, tool);
+        if let Err(refused) = call.permit.check() {
+            return InvokeOutcome::NotApplied(refused);
+        }
         // A caller that leaves at the deadline leaves a server that may hang: the next one gets a
         // new connection.
         let waiting = Waiting::on(&link);

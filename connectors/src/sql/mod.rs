@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 
 use operators_kernel::{
     self as kernel, Call, Connector, ConnectorError, Effect, Health, InvokeOutcome, ProbeOutcome,
-    Rows, SecretStore, TenantId, ToolName, Work,
+    Rows, SecretStore, SendPermit, TenantId, ToolName, Work,
 };
 
 use crate::beside::StoreAddress;
@@ -54,9 +54,16 @@ pub(crate) struct SqlConnector {
 pub(crate) struct Job {
     pub(crate) statement: kernel::Statement,
     pub(crate) expect_rows: Option<u64>,
+    pub(crate) permit: SendPermit,
 }
 
 impl Job {
+    /// Asked right before what the database would keep.
+    pub(crate) fn may_run(&self) -> Result<(), Fault> {
+        let permitted = self.permit.check();
+        permitted.map_err(|refused| Fault::Nothing(refused.message))
+    }
+
     /// The rows, if they are as many as was expected.
     pub(crate) fn expected(&self, rows: Rows) -> Result<Rows, String> {
         match self.expect_rows {
@@ -239,6 +246,7 @@ impl Connector for SqlConnector {
                 deadline: crate::registry::TIMEOUT_DEFAULT,
             },
             expect_rows: None,
+            permit: SendPermit::always(),
         };
         let mut hidden = Hidden::without_call();
         match self.run(tenant, job, &mut hidden).await {

@@ -47,6 +47,7 @@ pub(crate) async fn run(options: PgConnectOptions, job: &Job) -> Result<Rows, Fa
     let connected = PgConnection::connect_with(&options).await;
     let mut connection = connected.map_err(|error| nothing(&error))?;
     begin(&mut connection, &job.statement).await?;
+    job.may_run()?;
     // Whatever fails from here to the commit is undone by the server as the connection ends.
     let ran = execute(&mut connection, &job.statement).await;
     let ran = ran.map_err(Failure::into_words);

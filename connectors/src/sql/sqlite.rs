@@ -55,6 +55,7 @@ fn blocking(path: &Path, job: &Job, gone: &AtomicBool) -> Result<Rows, Fault> {
     let transaction = file
         .transaction_with_behavior(behavior)
         .map_err(|error| nothing(&error))?;
+    job.may_run()?;
     let ran = execute(&transaction, &job.statement).map_err(Failure::into_words);
     let ran = ran.and_then(|rows| job.expected(rows));
     let done = ran.map_err(Fault::Nothing)?;
@@ -65,6 +66,8 @@ fn blocking(path: &Path, job: &Job, gone: &AtomicBool) -> Result<Rows, Fault> {
     if gone.load(Ordering::SeqCst) {
         return Err(Fault::Nothing("nobody waited for it any more".to_owned()));
     }
+    // The statement may have taken long, or the process stood still: it is undone here.
+    job.may_run()?;
     match transaction.commit() {
         Ok(()) => Ok(done),
         Err(error) => match error.sqlite_error_code() {

@@ -123,6 +123,7 @@ impl Statement {
                 deadline: call.deadline,
             },
             expect_rows,
+            permit: call.permit.clone(),
         })
     }
 }

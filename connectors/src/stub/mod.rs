@@ -99,6 +99,10 @@ fn error(answer: &Answer) -> ConnectorError {
 #[async_trait]
 impl Connector for StubConnector {
     async fn invoke(&self, call: &Call) -> InvokeOutcome {
+        // A rehearsal meets what the real call would meet.
+        if let Err(refused) = call.permit.check() {
+            return InvokeOutcome::NotApplied(refused);
+        }
         let answer = self.answer(call);
         match answer.outcome {
             Word::Applied => InvokeOutcome::Applied(effect(answer, call)),

@@ -13,6 +13,7 @@ mod guide;
 mod imports;
 mod mappings;
 mod outcomes;
+mod permits;
 mod probes;
 mod requests;
 mod secrets;
@@ -36,7 +37,7 @@ use serde_json::Value;
 
 use operators_kernel::{
     Call, Connector, ConnectorName, EntityKey, IdempotencyKey, InvokeOutcome, Secret, SecretError,
-    SecretStore, TenantId, ToolName, ToolRegistry,
+    SecretStore, SendPermit, TenantId, ToolName, ToolRegistry,
 };
 
 use crate::{ConnectorConfig, Registry};
@@ -102,6 +103,7 @@ fn call(tool: &str, args: Value) -> Call {
         downstream_key: "dk-0001".to_owned(),
         attempt: 1,
         deadline: Duration::from_secs(5),
+        permit: SendPermit::always(),
     }
 }
 

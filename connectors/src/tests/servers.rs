@@ -57,8 +57,18 @@ impl Shop {
         self
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(super) fn write(&self, name: &str, text: &str) {
         fs::write(self.folder.path().join(name), text).expect("written");
+    }
+
+    pub(super) fn path(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    /// The server, which leaves a file of that name once it was asked for its tools.
+    pub(super) fn server_that_marks(name: &str) -> String {
+        let listing = "*'\"method\":\"tools/list\"'*)\n";
+        SERVER.replace(listing, &format!("{listing}      touch {name}\n"))
     }
 
     pub(super) fn registry(&self) -> Registry {
@@ -69,7 +79,7 @@ impl Shop {
         invoke(&self.registry(), &held()).await
     }
 
-    fn calls(&self) -> Vec<Value> {
+    pub(super) fn calls(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.folder.path().join("calls")).unwrap_or_default();
         let lines = text.lines();
         lines

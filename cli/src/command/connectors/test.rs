@@ -2,7 +2,8 @@
 
 use anyhow::{Context as _, Result, bail};
 use operators_kernel::{
-    Call, EffectClass, EntityKey, Health, IdempotencyKey, InvokeOutcome, Tool, ToolName, json,
+    Call, EffectClass, EntityKey, Health, IdempotencyKey, InvokeOutcome, SendPermit, Tool,
+    ToolName, json,
 };
 use serde_json::{Map, Value};
 
@@ -117,5 +118,6 @@ fn call(
         downstream_key: TEST_KEY.to_owned(),
         attempt: 1,
         deadline: tool.contract.timeout,
+        permit: SendPermit::always(),
     })
 }

@@ -1,0 +1,98 @@
+//! Whether a call may still be sent: what a connector asks right before it sends.
+//!
+//! Owns the answer, made of the session's lease and the call's deadline. It asks no store: it costs
+//! a look at a clock and at two numbers, so it can be asked between any two steps of a connector.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::connector::ConnectorError;
+use crate::durable::SessionId;
+use crate::lease::Current;
+
+/// Why a call is not sent, as its receipt says it.
+const LATE: &str = "the call's deadline passed before it was sent";
+
+/// Says whether bytes that can have an effect may leave right now.
+///
+/// Whatever a connector does first (it waits for a token, connects, greets a server) takes time, and
+/// the process may be stopped meanwhile. Once the lease or the deadline has passed, another process
+/// may take this call for one that will never land, and send it itself. So [`check`](Self::check)
+/// is called as the last thing before the request leaves.
+#[derive(Clone)]
+pub struct SendPermit(Bounds);
+
+#[derive(Clone)]
+enum Bounds {
+    Always,
+    Session {
+        current: Arc<Current>,
+        session: SessionId,
+        /// On the clock that only moves forward.
+        deadline: Duration,
+    },
+    Asked(Arc<dyn Fn() -> Result<(), ConnectorError> + Send + Sync>),
+}
+
+impl fmt::Debug for SendPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SendPermit").field(&self.check()).finish()
+    }
+}
+
+impl SendPermit {
+    /// One that always permits: for what has no effect, such as reads and probes, and for calls
+    /// that are made without an executor.
+    pub fn always() -> Self {
+        Self(Bounds::Always)
+    }
+
+    /// One that asks `may_send` every time: for connectors under test, and for callers that have a
+    /// bound of their own.
+    pub fn asking<F>(may_send: F) -> Self
+    where
+        F: Fn() -> Result<(), ConnectorError> + Send + Sync + 'static,
+    {
+        Self(Bounds::Asked(Arc::new(may_send)))
+    }
+
+    /// For a call claimed under `session`, until `deadline` on the lease's own clock.
+    pub(crate) fn of_session(
+        current: Arc<Current>,
+        session: SessionId,
+        deadline: Duration,
+    ) -> Self {
+        Self(Bounds::Session {
+            current,
+            session,
+            deadline,
+        })
+    }
+
+    /// Asks. An error means that nothing more of the call may leave, now or later, and says why in
+    /// a sentence that begins with "nothing was sent"; where nothing had left before, the call is
+    /// [`NotApplied`](crate::InvokeOutcome::NotApplied) with that error.
+    pub fn check(&self) -> Result<(), ConnectorError> {
+        match &self.0 {
+            Bounds::Always => Ok(()),
+            Bounds::Asked(may_send) => may_send(),
+            Bounds::Session {
+                current,
+                session,
+                deadline,
+            } => {
+                current.may_send(*session).map_err(nothing_sent)?;
+                if current.now() < *deadline {
+                    Ok(())
+                } else {
+                    Err(nothing_sent(LATE))
+                }
+            }
+        }
+    }
+}
+
+fn nothing_sent(why: &str) -> ConnectorError {
+    ConnectorError::new(format!("nothing was sent: {why}"))
+}
