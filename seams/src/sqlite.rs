@@ -9,6 +9,7 @@ mod clock;
 mod drafts;
 mod ledger;
 mod log;
+mod log_files;
 mod open;
 mod place;
 mod problems;
@@ -39,7 +40,7 @@ use clock::{Machine, StoreClock, ThisMachine};
 use drafts::Draft;
 use records::RowError;
 use rows::Rows;
-use trouble::{no_lock_file, sorted};
+use trouble::{Trouble, no_lock_file, sorted};
 use witness::Witness;
 use writer::{Desk, Writer};
 
@@ -51,11 +52,12 @@ const WAIT_MAX: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
+    // A std lock, taken only on threads that may block. Opened on first use. It is closed before the
+    // writer ends: the last connection to the file is the one that may fold the log back.
+    reader: Arc<Mutex<Option<Connection>>>,
     writer: Writer,
     clock: Arc<StoreClock>,
     alive: Arc<SignsOfLife>,
-    // A std lock, taken only on threads that may block. Opened on first use.
-    reader: Arc<Mutex<Option<Connection>>>,
 }
 
 impl SqliteStore {
@@ -77,7 +79,8 @@ impl SqliteStore {
         let told = |error| sorted(path, &error).told;
         let clock = StoreClock::open(&mut connection, machine).map_err(told)?;
         let clock = Arc::new(clock);
-        let witness = Witness::new(path, &connection).map_err(told)?;
+        let witness =
+            Witness::new(path, &connection).map_err(|fall| Trouble::of_fall(path, fall).told)?;
         let alive =
             SignsOfLife::open(path).map_err(|error| unusable(no_lock_file(path, &error)))?;
         let alive = Arc::new(alive);
@@ -91,10 +94,10 @@ impl SqliteStore {
         let writer = Writer::start(desk)?;
         Ok(Self {
             path: path.to_owned(),
+            reader: Arc::new(Mutex::new(None)),
             writer,
             clock,
             alive,
-            reader: Arc::new(Mutex::new(None)),
         })
     }
 

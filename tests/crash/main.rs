@@ -16,6 +16,7 @@ mod pool;
 mod process;
 mod programs;
 mod random;
+mod removed;
 mod store_wire;
 mod storm;
 mod transactions;

@@ -115,6 +115,18 @@ impl Victim {
         });
     }
 
+    /// Waits until it printed so many results, or ended before.
+    pub fn wait_until_result_or_end(&mut self, many: usize) {
+        self.poll("results, nor an end", |victim| {
+            let lines = victim.lines.lock().expect("lines");
+            let is_result = |line: &&Line| matches!(line, Line::Result(_));
+            let is_done = lines.iter().filter(is_result).count() >= many;
+            drop(lines);
+            let ended = victim.child.try_wait().expect("it can be waited for");
+            (is_done || ended.is_some()).then_some(())
+        });
+    }
+
     /// Lets it run its plan.
     pub fn go(&mut self) {
         let stdin = self.child.stdin.as_mut().expect("piped");

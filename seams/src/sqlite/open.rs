@@ -6,6 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags};
 
 use super::log::backfill;
+use super::log_files::{check_before_opening, fold_only_on_demand};
 use super::place;
 use super::trouble::{ACCESS, in_words};
 
@@ -44,6 +45,7 @@ const BUSY_PAUSE: Duration = Duration::from_micros(500);
 pub(super) fn open(path: &Path) -> Result<Connection, String> {
     check_library()?;
     place::prepare(path)?;
+    check_before_opening(path)?;
     let mut connection = open_again(path)?;
     migrate(&mut connection)?;
     Ok(connection)
@@ -51,7 +53,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, String> {
 
 /// Opens a file for writing that this process has open already, and so has looked at.
 pub(super) fn open_again(path: &Path) -> Result<Connection, String> {
-    let connection = connect(path)?;
+    let connection = connect(path).map_err(|e| in_words(&e))?;
     // Where it may not write, SQLite reads, and says so at the first action.
     if connection.is_readonly(MAIN_DB).map_err(|e| in_words(&e))? {
         return Err(format!("it is read-only; {ACCESS}"));
@@ -63,11 +65,13 @@ pub(super) fn open_again(path: &Path) -> Result<Connection, String> {
 
 /// Opens the file for looking only.
 pub(super) fn open_to_look(path: &Path) -> Result<Connection, String> {
-    let connection = connect(path)?;
-    connection
-        .pragma_update(None, "query_only", true)
-        .map_err(|e| in_words(&e))?;
-    Ok(connection)
+    let look = || {
+        let connection = connect(path)?;
+        fold_only_on_demand(&connection)?;
+        connection.pragma_update(None, "query_only", true)?;
+        Ok(connection)
+    };
+    look().map_err(|error: rusqlite::Error| in_words(&error))
 }
 
 /// The tables that are the store's own, as its migrations make them.
@@ -95,12 +99,10 @@ fn check_library() -> Result<(), String> {
     Ok(())
 }
 
-fn connect(path: &Path) -> Result<Connection, String> {
+pub(super) fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(literal(path), flags).map_err(|e| in_words(&e))?;
-    connection
-        .busy_handler(Some(be_patient))
-        .map_err(|e| in_words(&e))?;
+    let connection = Connection::open_with_flags(literal(path), flags)?;
+    connection.busy_handler(Some(be_patient))?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
 }
@@ -151,9 +153,6 @@ fn check_owner(connection: &Connection) -> Result<(), String> {
     Ok(())
 }
 
-/// Pages in the log before it is folded back into the file (16 MiB): a page written often in between
-/// is copied once.
-const LOG_PAGES: i64 = 4_096;
 /// Memory for pages that were read, at most. Enough for what a commit touches: the system keeps the
 /// file in memory as well, and a page of a larger cache is one that the processor has to fetch, which
 /// made duplicates up to a quarter slower with eight times as much.
@@ -175,16 +174,9 @@ fn set_durable(connection: &Connection) -> Result<(), String> {
             "`synchronous` stays {level}; acknowledged writes could be lost"
         ));
     }
-    for (name, value) in [
-        ("wal_autocheckpoint", LOG_PAGES),
-        ("cache_size", -CACHE_KIB),
-    ] {
-        connection
-            .pragma_update(None, name, value)
-            .map_err(|e| in_words(&e))?;
-    }
-    connection
-        .pragma_update(None, "trusted_schema", false)
+    fold_only_on_demand(connection)
+        .and_then(|()| connection.pragma_update(None, "cache_size", -CACHE_KIB))
+        .and_then(|()| connection.pragma_update(None, "trusted_schema", false))
         .map_err(|e| in_words(&e))
 }
 

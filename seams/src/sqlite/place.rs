@@ -11,7 +11,7 @@ use std::path::Path;
 
 use nix::sys::statfs;
 
-use super::witness::beside;
+use super::log_files::{LOG, beside};
 
 /// The mounts that this process sees.
 const MOUNTS: &str = "/proc/self/mountinfo";
@@ -69,7 +69,7 @@ pub(super) fn prepare(path: &Path) -> Result<(), String> {
     make_folder(path)?;
     // Asked before the file is: whoever makes a store fills the file first and its log afterwards.
     let file = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let log = beside(&file, "-wal");
+    let log = beside(&file, LOG);
     let has_log = fs::metadata(&log).is_ok_and(|log| log.len() > 0);
     let length = match fs::metadata(path) {
         Ok(found) if !found.is_file() => return Err("it is not a regular file".to_owned()),

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
+use super::log_files::{INDEX, LOG, beside};
 use super::open::open_to_look;
 
 const NEWEST: &str = "SELECT sequence, receipt_id FROM receipt ORDER BY sequence DESC LIMIT 1";
@@ -37,6 +38,11 @@ const REPLACED: &str = "store rolled back: its file, or the log beside it, was r
     to it that one store is at this path, compare its receipts with the systems the actions touched, \
     then restart";
 
+/// Whether this is said of where the files are, and of nothing that is in them.
+pub(super) fn is_of_place(problem: &str) -> bool {
+    problem == REPLACED
+}
+
 /// Why a store must not be used any more.
 #[derive(Debug)]
 pub(super) enum Fall {
@@ -56,7 +62,7 @@ pub(super) type Acked = (i64, String);
 pub(super) struct Witness {
     /// The file as it was named, and its log's two beside it.
     paths: [PathBuf; 3],
-    files: Option<[FileId; 3]>,
+    files: [FileId; 3],
     looks: Option<Looks>,
     /// Whether the file changed since all that is remembered was last found in it.
     is_changed: bool,
@@ -75,22 +81,23 @@ type Looks = (u64, i64, i64);
 
 impl Witness {
     /// Takes the store as it is now for what it should be.
-    pub(super) fn new(path: &Path, connection: &Connection) -> rusqlite::Result<Self> {
+    pub(super) fn new(path: &Path, connection: &Connection) -> Result<Self, Fall> {
         let newest = connection.query_row(NEWEST, [], |row| Ok((row.get(0)?, row.get(1)?)));
-        let newest = newest.optional()?;
+        let newest = newest.optional().map_err(Fall::Sql)?;
         // SQLite keeps its log beside the file itself, whatever links lead there. It is open by now.
         let file = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let paths = [
-            path.to_owned(),
-            beside(&file, "-wal"),
-            beside(&file, "-shm"),
-        ];
+        let paths = [path.to_owned(), beside(&file, LOG), beside(&file, INDEX)];
+        let [Some(file), Some(log), Some(index)] = identify(&paths) else {
+            return Err(Fall::RolledBack(REPLACED.to_owned()));
+        };
         Ok(Self {
-            files: identify(&paths),
+            files: [file, log, index],
             looks: looks_of(path),
             paths,
             is_changed: false,
-            identity: connection.query_row(IDENTITY, [], |row| row.get(0))?,
+            identity: connection
+                .query_row(IDENTITY, [], |row| row.get(0))
+                .map_err(Fall::Sql)?,
             recent: newest.into_iter().collect(),
             earlier: VecDeque::new(),
         })
@@ -111,11 +118,30 @@ impl Witness {
     /// Whether the paths still lead to the files that are open: what is committed elsewhere binds
     /// nobody.
     pub(super) fn look_where(&self) -> Result<(), Fall> {
-        if identify(&self.paths) == self.files {
+        if identify(&self.paths) == self.files.map(Some) {
             Ok(())
         } else {
             Err(Fall::RolledBack(REPLACED.to_owned()))
         }
+    }
+
+    /// Whether the log may be folded back into the file by the last process to leave: both are what
+    /// they were. A log that was only removed is folded as well, for nobody else can do it; its file
+    /// must not have changed since, for then it is another log's, or an older copy.
+    pub(super) fn may_fold(&mut self, connection: &Connection) -> bool {
+        if self.look().is_ok() {
+            return self.check(connection).is_ok();
+        }
+        let [ours, our_log, our_index] = self.files;
+        let [file, log, index] = identify(&self.paths);
+        let [path, ..] = &self.paths;
+        file == Some(ours)
+            && log.is_none_or(|log| log == our_log)
+            && index.is_none_or(|index| index == our_index)
+            // With the log still there, the next to open the file finds all of it.
+            && log.is_none()
+            && !self.is_changed
+            && looks_of(path) == self.looks
     }
 
     /// Looks for what was acknowledged, inside a transaction: for the newest, or for all of it if the
@@ -202,19 +228,11 @@ fn keep_newest(acked: &mut VecDeque<Acked>, most: usize) {
     acked.drain(..surplus);
 }
 
-/// `store.db` → `store.db-wal`.
-pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(end);
-    PathBuf::from(name)
-}
-
-fn identify([file, log, index]: &[PathBuf; 3]) -> Option<[FileId; 3]> {
-    let of = |path: &PathBuf| {
+fn identify(paths: &[PathBuf; 3]) -> [Option<FileId>; 3] {
+    paths.each_ref().map(|path| {
         let found = fs::metadata(path).ok()?;
         Some((found.dev(), found.ino()))
-    };
-    Some([of(file)?, of(log)?, of(index)?])
+    })
 }
 
 fn looks_of(path: &Path) -> Option<Looks> {

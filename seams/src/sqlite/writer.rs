@@ -18,12 +18,13 @@ use tokio::sync::oneshot;
 use super::alive::SignsOfLife;
 use super::clock::StoreClock;
 use super::describe;
+use super::log_files::{close_and_fold, fold_if_long};
 use super::proposals::Proposals;
 use super::records::RowError;
 use super::rows::{Around, Rows};
 use super::stage::Stage;
 use super::trouble::{Trouble, sorted};
-use super::witness::{Acked, Fall, Witness};
+use super::witness::{Acked, Fall, Witness, is_of_place};
 use crate::book::BookError;
 use calls::{Call, Job, Pending};
 
@@ -31,7 +32,7 @@ use calls::{Call, Job, Pending};
 const BATCH_MAX: usize = 512;
 
 /// A handle on the writing thread, which ends with it: what was handed over is written, and the
-/// file is closed in good order, its log folded back into it.
+/// file is closed in good order, its log folded back into it if no other process has it open.
 pub(super) struct Writer {
     /// `None` only while it is being dropped.
     queue: Option<Sender<Order>>,
@@ -189,6 +190,26 @@ impl Desk {
                 }
             }
             self.commit(batch);
+            self.fold();
+        }
+        self.close();
+    }
+
+    /// Folds the log back if it is long. It was asked where it is after the last commit; a pause of this
+    /// process in between is why it is asked again.
+    fn fold(&mut self) {
+        if self.broken.is_none() && self.check_where().is_ok() {
+            // What cannot be folded now is folded after another commit.
+            drop(fold_if_long(&self.connection));
+        }
+    }
+
+    /// Closes the file in good order; after damage its log stays as it is.
+    fn close(mut self) {
+        drop(self.stage.take());
+        let is_sound = self.broken.as_deref().is_none_or(is_of_place);
+        if is_sound && self.witness.may_fold(&self.connection) {
+            close_and_fold(self.connection);
         }
     }
 
