@@ -442,6 +442,19 @@ pub trait DurableExec: Ledger {
         ticket: Ticket,
     ) -> Result<(), StoreError>;
 
+    /// Declares the session dead that owns a key's intent, if it shows no sign of life, as any claim
+    /// on the entity would. `true` if the key is in flight no more, for that reason or another.
+    ///
+    /// - *Atomic*: as one death.
+    /// - *After `Ok(true)`*: the key is a doubt, or was settled. *After `Ok(false)`*: its owner is
+    ///   alive, or whether it is gone is not known yet; nothing changed.
+    /// - *After `Err` or dropped half-way*: it may be dead; look.
+    async fn declare_owner_dead(
+        &self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<bool, StoreError>;
+
     /// Closes a doubt.
     ///
     /// - *Atomic*: the key's new phase, the entity's release and the receipt.

@@ -1,6 +1,7 @@
 //! The reading half of a store: what people and auditors ask. It changes nothing.
 
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -101,6 +102,54 @@ pub struct Glimpse {
     pub now: StoreTime,
 }
 
+/// Whether the process that owns a session is still there, as far as its store can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnerState {
+    /// The store sees it at this moment, and its lease runs.
+    Alive,
+    /// Its process ended, or its lease is over: it may be declared dead at any time.
+    Gone,
+    /// The store cannot tell before the lease is over.
+    NotKnownYet,
+}
+
+impl OwnerState {
+    /// The word in listings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Gone => "gone",
+            Self::NotKnownYet => "not_known_yet",
+        }
+    }
+}
+
+/// An attempt whose intent is recorded and whose end is not: it may be on its way at this moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InFlight {
+    /// The key, an intent of the session that is in its record.
+    pub key: KeyRecord,
+    /// What the process of that session calls itself.
+    pub node: String,
+    /// How long one sign of life of that session counts.
+    pub lease: Duration,
+    /// Until when its last sign of life counts, as far as this process knows of it.
+    pub lease_until: StoreTime,
+    /// Whether that process is still there.
+    pub owner: OwnerState,
+}
+
+/// What a store has ever held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TenantHistory {
+    /// Keys or receipts of the tenant.
+    Known,
+    /// Something, and nothing of the tenant.
+    OnlyOthers,
+    /// Nothing at all.
+    EmptyStore,
+}
+
 /// Shows what a store remembers, never another tenant's, never stale: what `Ok` shows was true at
 /// one moment during the call. An `Err` or a dropped future changes nothing.
 #[async_trait]
@@ -125,6 +174,13 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
 
     /// Every key in doubt, oldest first, with the store's time.
     async fn doubts(&self, tenant: &TenantId) -> Result<(Vec<KeyRecord>, StoreTime), StoreError>;
+
+    /// Every attempt that is in flight, oldest first, with the store's time. On a store whose index
+    /// may lag, one that began a moment ago may be missing.
+    async fn in_flight(&self, tenant: &TenantId) -> Result<(Vec<InFlight>, StoreTime), StoreError>;
+
+    /// Whether the store ever held anything of a tenant: a look at what is there, never a scan.
+    async fn history_of(&self, tenant: &TenantId) -> Result<TenantHistory, StoreError>;
 
     /// At most `limit` (and [`PAGE_MAX`]) receipts that `filter` admits, from `cursor` on.
     async fn receipts(

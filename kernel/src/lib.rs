@@ -69,7 +69,10 @@ pub use key::{
     ConnectorName, EntityKey, IdempotencyKey, IdentifierError, KEY_BYTES_MAX, NAME_BYTES_MAX,
     OperatorName, TenantId, ToolName,
 };
-pub use ledger::{Cursor, Glimpse, Ledger, LedgerEntry, PAGE_MAX, ReceiptFilter};
+pub use ledger::{
+    Cursor, Glimpse, InFlight, Ledger, LedgerEntry, OwnerState, PAGE_MAX, ReceiptFilter,
+    TenantHistory,
+};
 pub use packed::Packed;
 pub use permit::SendPermit;
 pub use receipt::{

@@ -17,7 +17,7 @@ use operators_kernel::{
     TenantId, Ticket, Timestamp,
 };
 
-pub(crate) use deaths::{bury_the_lifeless, declare_dead, heartbeat};
+pub(crate) use deaths::{bury_the_lifeless, declare_dead, declare_owner_dead, heartbeat};
 pub(crate) use keys::{claim, forget, resolve, settle};
 pub(crate) use notes::direct;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]

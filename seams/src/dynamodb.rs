@@ -11,6 +11,7 @@ mod burial;
 mod connect;
 mod entity_item;
 mod fields;
+mod in_flight;
 mod item;
 mod keep;
 mod key_item;
@@ -39,8 +40,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
-    ForgetAnswer, Receipt, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer,
-    Settlement, StoreError, StoreTime, TenantId, Ticket,
+    ForgetAnswer, IdempotencyKey, Receipt, RedactionKey, Resolution, ResolveAnswer, SessionId,
+    SettleAnswer, Settlement, StoreError, StoreTime, TenantId, Ticket,
 };
 use tokio::task::JoinSet;
 
@@ -269,6 +270,16 @@ impl DurableExec for DynamoStore {
     ) -> Result<(), StoreError> {
         let (tenant, entity) = (tenant.clone(), entity.clone());
         self.owned(move |shared| async move { shared.leave(&tenant, &entity, ticket).await })
+            .await
+    }
+
+    async fn declare_owner_dead(
+        &self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<bool, StoreError> {
+        let (tenant, key) = (tenant.clone(), key.clone());
+        self.owned(move |shared| async move { shared.declare_owner_dead(&tenant, &key).await })
             .await
     }
 

@@ -17,9 +17,9 @@ use operators_kernel::life::{KeyRecord, NoteKind, NoteName, Phase};
 use operators_kernel::log::Log;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Clock, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey,
-    Forget, ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, Receipt, ReceiptFilter,
-    RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, Shared,
-    StoreError, StoreTime, TenantId, Ticket,
+    Forget, ForgetAnswer, Glimpse, IdempotencyKey, InFlight, Ledger, LedgerEntry, OwnerState,
+    Receipt, ReceiptFilter, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer,
+    Settlement, Shared, StoreError, StoreTime, TenantHistory, TenantId, Ticket,
 };
 use tokio::sync::Notify;
 
@@ -37,6 +37,8 @@ pub struct MemoryStore {
     // Asked for once by each executor.
     redaction_keys: Mutex<HashMap<TenantId, RedactionKey>>,
     sessions_opened: AtomicU64,
+    /// What each session's owner calls itself. Asked for by people only.
+    nodes: Mutex<HashMap<SessionId, String>>,
     /// Rung whenever a turn may have come.
     turns: Notify,
 }
@@ -50,6 +52,7 @@ impl MemoryStore {
             logs: Mutex::default(),
             redaction_keys: Mutex::default(),
             sessions_opened: AtomicU64::new(0),
+            nodes: Mutex::default(),
             turns: Notify::new(),
         }
     }
@@ -109,6 +112,12 @@ impl MemoryStore {
     }
 }
 
+/// By when each was first claimed.
+fn oldest_first(one: &KeyRecord, other: &KeyRecord) -> std::cmp::Ordering {
+    let order = |key: &KeyRecord| (key.first_intent_at, key.proposal.receipt_id.clone());
+    order(one).cmp(&order(other))
+}
+
 /// What a lock guards, also after somebody panicked with it.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -116,8 +125,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[async_trait]
 impl DurableExec for MemoryStore {
-    async fn open_session(&self, _node: &str, lease: Duration) -> Result<SessionId, StoreError> {
+    async fn open_session(&self, node: &str, lease: Duration) -> Result<SessionId, StoreError> {
         let session = SessionId(1 + self.sessions_opened.fetch_add(1, Ordering::Relaxed));
+        locked(&self.nodes).insert(session, node.to_owned());
         self.with_all(|held| {
             book::bury_the_lifeless(held)?;
             let record = SessionRecord {
@@ -234,6 +244,18 @@ impl DurableExec for MemoryStore {
         left
     }
 
+    async fn declare_owner_dead(
+        &self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<bool, StoreError> {
+        let declared = self
+            .with_all(|held| book::declare_owner_dead(held, tenant, key))
+            .await;
+        self.turns.notify_waiters();
+        declared
+    }
+
     async fn resolve(
         &self,
         tenant: &TenantId,
@@ -305,12 +327,62 @@ impl Ledger for MemoryStore {
                 .filter(|key| key.phase == Phase::InDoubt && key.proposal.tenant_id == *tenant)
                 .cloned()
                 .collect();
-            found.sort_by(|a, b| {
-                let order =
-                    |key: &KeyRecord| (key.first_intent_at, key.proposal.receipt_id.clone());
-                order(a).cmp(&order(b))
-            });
+            found.sort_by(oldest_first);
             Ok((found, held.now()))
+        })
+        .await
+    }
+
+    async fn in_flight(&self, tenant: &TenantId) -> Result<(Vec<InFlight>, StoreTime), StoreError> {
+        self.with_all(|held| {
+            let intents: Vec<KeyRecord> = held
+                .keys()?
+                .filter(|key| key.phase == Phase::Intent && key.proposal.tenant_id == *tenant)
+                .cloned()
+                .collect();
+            let mut found = Vec::with_capacity(intents.len());
+            for key in intents {
+                let session = held.session(key.session)?;
+                let is_gone = session.is_none_or(|one| one.is_dead || one.alive_until < held.now());
+                found.push(InFlight {
+                    node: locked(&self.nodes)
+                        .get(&key.session)
+                        .cloned()
+                        .unwrap_or_default(),
+                    lease: session.map_or(Duration::ZERO, |one| one.lease),
+                    lease_until: session.map_or(StoreTime(i64::MIN), |one| one.alive_until),
+                    // Its owner is in this very process.
+                    owner: if is_gone {
+                        OwnerState::Gone
+                    } else {
+                        OwnerState::Alive
+                    },
+                    key,
+                });
+            }
+            found.sort_by(|a, b| oldest_first(&a.key, &b.key));
+            Ok((found, held.now()))
+        })
+        .await
+    }
+
+    async fn history_of(&self, tenant: &TenantId) -> Result<TenantHistory, StoreError> {
+        self.with_all(|held| {
+            let mut is_empty = self.halls.trail.is_empty();
+            if self.halls.trail.has(tenant) {
+                return Ok(TenantHistory::Known);
+            }
+            for key in held.keys()? {
+                if key.proposal.tenant_id == *tenant {
+                    return Ok(TenantHistory::Known);
+                }
+                is_empty = false;
+            }
+            Ok(if is_empty {
+                TenantHistory::EmptyStore
+            } else {
+                TenantHistory::OnlyOthers
+            })
         })
         .await
     }

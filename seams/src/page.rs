@@ -219,7 +219,7 @@ impl Page {
         }
     }
 
-    fn session(&self, session: SessionId) -> Result<Option<SessionRecord>, Want> {
+    pub(crate) fn session(&self, session: SessionId) -> Result<Option<SessionRecord>, Want> {
         match self.sessions.get(&session) {
             Some(record) => Ok(Some(*record)),
             None if self.knows_all_sessions => Ok(None),

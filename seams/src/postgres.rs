@@ -32,8 +32,8 @@ use async_trait::async_trait;
 use operators_kernel::life::Phase;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
-    ForgetAnswer, Performance, Performed, Receipt, RedactionKey, Resolution, ResolveAnswer,
-    SessionId, SettleAnswer, Settlement, StoreError, TenantId, Ticket,
+    ForgetAnswer, IdempotencyKey, Performance, Performed, Receipt, RedactionKey, Resolution,
+    ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, TenantId, Ticket,
 };
 use tokio::sync::oneshot;
 
@@ -333,6 +333,16 @@ impl DurableExec for PgStore {
         self.bells.forget(ticket);
         let (tenant, entity) = (tenant.clone(), entity.clone());
         self.owned(|lines| async move { sessions::leave(&lines, &tenant, &entity, ticket).await })
+            .await
+    }
+
+    async fn declare_owner_dead(
+        &self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<bool, StoreError> {
+        let (tenant, key) = (tenant.clone(), key.clone());
+        self.owned(|lines| async move { burials::declare_owner_dead(&lines, &tenant, &key).await })
             .await
     }
 

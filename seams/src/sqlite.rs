@@ -7,6 +7,7 @@
 mod alive;
 mod clock;
 mod drafts;
+mod in_flight;
 mod ledger;
 mod log;
 mod log_files;
@@ -29,8 +30,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
-    ForgetAnswer, Performance, Performed, Receipt, RedactionKey, Resolution, ResolveAnswer,
-    SessionId, SettleAnswer, Settlement, StoreError, TenantId, Ticket,
+    ForgetAnswer, IdempotencyKey, Performance, Performed, Receipt, RedactionKey, Resolution,
+    ResolveAnswer, SessionId, SettleAnswer, Settlement, StoreError, TenantId, Ticket,
 };
 use rusqlite::Connection;
 
@@ -239,6 +240,16 @@ impl DurableExec for SqliteStore {
     ) -> Result<(), StoreError> {
         let (tenant, entity) = (tenant.clone(), entity.clone());
         self.write(move |rows| Ok(rows.remove_waiter(&tenant, &entity, ticket)?))
+            .await
+    }
+
+    async fn declare_owner_dead(
+        &self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<bool, StoreError> {
+        let (tenant, key) = (tenant.clone(), key.clone());
+        self.write(move |rows| book::declare_owner_dead(rows, &tenant, &key))
             .await
     }
 

@@ -177,6 +177,9 @@ macro_rules! conformance {
                     a_heartbeat_keeps_the_turn,
                     a_question_does_not_bury_whoever_asks,
                     two_sessions_of_one_handle_take_turns,
+                    an_attempt_in_flight_is_shown_with_its_owner,
+                    an_owner_without_a_sign_of_life_is_gone_until_it_is_declared_dead,
+                    a_store_knows_whose_it_ever_held,
                 }
                 transactional {
                     a_statement_its_burn_and_its_receipt_are_one_write,

@@ -11,9 +11,9 @@ use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
 use operators_kernel::log::Log;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Clock, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey,
-    Forget, ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, Performance, Performed,
-    Receipt, ReceiptFilter, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer,
-    Settlement, StoreError, StoreTime, TenantId, Ticket,
+    Forget, ForgetAnswer, Glimpse, IdempotencyKey, InFlight, Ledger, LedgerEntry, Performance,
+    Performed, Receipt, ReceiptFilter, RedactionKey, Resolution, ResolveAnswer, SessionId,
+    SettleAnswer, Settlement, StoreError, StoreTime, TenantHistory, TenantId, Ticket,
 };
 use operators_seams::{MemoryStore, SqliteStore};
 use tempfile::TempDir;
@@ -276,6 +276,15 @@ impl DurableExec for AskedTwice {
         self.0.leave(tenant, entity, ticket).await
     }
 
+    async fn declare_owner_dead(
+        &self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<bool, StoreError> {
+        self.0.declare_owner_dead(tenant, key).await?;
+        self.0.declare_owner_dead(tenant, key).await
+    }
+
     async fn resolve(
         &self,
         tenant: &TenantId,
@@ -327,6 +336,14 @@ impl Ledger for AskedTwice {
 
     async fn doubts(&self, tenant: &TenantId) -> Result<(Vec<KeyRecord>, StoreTime), StoreError> {
         self.0.doubts(tenant).await
+    }
+
+    async fn in_flight(&self, tenant: &TenantId) -> Result<(Vec<InFlight>, StoreTime), StoreError> {
+        self.0.in_flight(tenant).await
+    }
+
+    async fn history_of(&self, tenant: &TenantId) -> Result<TenantHistory, StoreError> {
+        self.0.history_of(tenant).await
     }
 
     async fn receipts(

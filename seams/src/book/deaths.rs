@@ -1,7 +1,7 @@
 //! Who counts as dead, and what follows for what they left.
 
-use operators_kernel::life;
-use operators_kernel::{Beat, SessionId};
+use operators_kernel::life::{self, Phase};
+use operators_kernel::{Beat, IdempotencyKey, SessionId, TenantId};
 
 use super::notes::slots_given_back;
 use super::{Book, BookError, Change};
@@ -51,4 +51,22 @@ pub(crate) fn declare_dead<B: Book>(
         }
     }
     Ok(())
+}
+
+/// Declares the owner of a key's intent dead if it shows no sign of life; whether the key is in flight
+/// no more.
+pub(crate) fn declare_owner_dead<B: Book>(
+    book: &mut B,
+    tenant: &TenantId,
+    key: &IdempotencyKey,
+) -> Result<bool, BookError<B::Error>> {
+    let found = book.key(tenant, key)?;
+    let Some(intent) = found.filter(|found| found.phase == Phase::Intent) else {
+        return Ok(true);
+    };
+    if !book.is_buried(intent.session)? && !book.is_lifeless(intent.session)? {
+        return Ok(false);
+    }
+    declare_dead(book, intent.session)?;
+    Ok(true)
 }

@@ -5,8 +5,8 @@ use aws_sdk_dynamodb::types::TimeToLiveStatus;
 use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
 use operators_kernel::log::{Log, is_stub};
 use operators_kernel::{
-    Cursor, EntityKey, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, ReceiptFilter,
-    StoreError, StoreTime, TenantId,
+    Cursor, EntityKey, Glimpse, IdempotencyKey, InFlight, Ledger, LedgerEntry, PAGE_MAX,
+    ReceiptFilter, StoreError, StoreTime, TenantHistory, TenantId,
 };
 
 use super::fields::{Fields, ordinal};
@@ -53,6 +53,14 @@ impl Ledger for DynamoStore {
 
     async fn doubts(&self, tenant: &TenantId) -> Result<(Vec<KeyRecord>, StoreTime), StoreError> {
         self.shared.doubts(tenant).await
+    }
+
+    async fn in_flight(&self, tenant: &TenantId) -> Result<(Vec<InFlight>, StoreTime), StoreError> {
+        self.shared.in_flight(tenant).await
+    }
+
+    async fn history_of(&self, tenant: &TenantId) -> Result<TenantHistory, StoreError> {
+        self.shared.history_of(tenant).await
     }
 
     async fn receipts(

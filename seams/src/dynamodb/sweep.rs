@@ -147,7 +147,7 @@ impl Shared {
     }
 
     /// Some of the keys that the index shows as a session's intents, and where it goes on.
-    async fn intents_page(
+    pub(super) async fn intents_page(
         &self,
         session: SessionId,
         from: Option<Item>,

@@ -269,6 +269,11 @@ impl<'a> Held<'a> {
         Ok(())
     }
 
+    /// What is known of a session.
+    pub(super) fn session(&mut self, session: SessionId) -> Result<Option<SessionRecord>, Lack> {
+        Ok(self.any()?.session(session)?)
+    }
+
     /// Whether anybody waits for a turn in a hall that is held.
     pub(super) fn has_waiters(&mut self) -> bool {
         self.halls().any(|hall| hall.page.has_waiters())

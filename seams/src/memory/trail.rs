@@ -167,6 +167,17 @@ impl Trail {
         found.map(Paper::receipt).transpose()
     }
 
+    /// Whether nothing was ever kept.
+    pub(super) fn is_empty(&self) -> bool {
+        self.written.0.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether anything was ever kept of a tenant.
+    pub(super) fn has(&self, tenant: &TenantId) -> bool {
+        let mut sheets = self.all().into_iter();
+        sheets.any(|sheet| sheet.by_tenant.contains_key(tenant))
+    }
+
     /// A tenant's receipts that were kept after the one of this number.
     pub(super) fn after(&self, tenant: &TenantId, last: u64) -> Vec<Entry> {
         let sheets = self.all();

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use operators_kernel::{SessionId, TenantId};
+use operators_kernel::life::{KeyRecord, Phase};
+use operators_kernel::{IdempotencyKey, SessionId, TenantId};
 
 use super::fast::signed;
+use super::ledger::look;
 use super::lines::{IfBroken, Line, Lines, Tries};
 use super::pages::{BEGIN, recall, write};
 use super::rows::{Loaded, Written};
@@ -42,6 +44,22 @@ pub(super) async fn bury(
             Err(trouble) => tries.consider(trouble, &line).await?,
         }
     }
+}
+
+/// Declares the owner of a key's intent dead if its lease is over; whether the key is in flight no
+/// more.
+pub(super) async fn declare_owner_dead(
+    lines: &Arc<Lines>,
+    tenant: &TenantId,
+    key: &IdempotencyKey,
+) -> Result<bool, Trouble> {
+    let in_flight = |found: Option<KeyRecord>| found.filter(|key| key.phase == Phase::Intent);
+    let Some(intent) = in_flight(look(lines, tenant, key, None).await?.key) else {
+        return Ok(true);
+    };
+    let entity = (tenant.clone(), intent.proposal.entity_key.clone());
+    bury(lines, intent.session, Death::Lease, Some(entity)).await?;
+    Ok(in_flight(look(lines, tenant, key, None).await?.key).is_none())
 }
 
 async fn bury_on(

@@ -4,15 +4,15 @@ use async_trait::async_trait;
 use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
 use operators_kernel::log::{Log, is_stub};
 use operators_kernel::{
-    Cursor, EntityKey, Glimpse, IdempotencyKey, Ledger, LedgerEntry, PAGE_MAX, Receipt,
-    ReceiptFilter, StoreError, StoreTime, TenantId,
+    Cursor, EntityKey, Glimpse, IdempotencyKey, InFlight, Ledger, LedgerEntry, PAGE_MAX, Receipt,
+    ReceiptFilter, StoreError, StoreTime, TenantHistory, TenantId,
 };
 use serde::Serialize;
 use sqlx::Row;
 
 use super::PgStore;
 use super::lines::{Line, Lines};
-use super::rows::{Loaded, from_json, to_json};
+use super::rows::{self, Loaded, from_json, to_json};
 use super::text::{Call, joined};
 use super::trouble::Trouble;
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// An entity no lookup of a key alone is about.
 const NO_ENTITY: &str = "";
 
-async fn look(
+pub(super) async fn look(
     lines: &Arc<Lines>,
     tenant: &TenantId,
     key: &IdempotencyKey,
@@ -47,6 +47,25 @@ async fn doubts(
     let statement = Call::of("doubts").text(tenant.as_str()).finish()?;
     let loaded = Loaded::read(&lines.run(statement).await?)?;
     Ok((loaded.keys, loaded.now))
+}
+
+async fn in_flight(
+    lines: &Arc<Lines>,
+    tenant: &TenantId,
+) -> Result<(Vec<InFlight>, StoreTime), Trouble> {
+    let statement = Call::of("in_flight").text(tenant.as_str()).finish()?;
+    rows::in_flight(&lines.run(statement).await?)
+}
+
+async fn history_of(lines: &Arc<Lines>, tenant: &TenantId) -> Result<TenantHistory, Trouble> {
+    let statement = Call::of("history_of").text(tenant.as_str()).finish()?;
+    let rows = lines.run(statement).await?;
+    let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+    Ok(match (row.try_get(0)?, row.try_get(1)?) {
+        (true, _) => TenantHistory::Known,
+        (false, true) => TenantHistory::OnlyOthers,
+        (false, false) => TenantHistory::EmptyStore,
+    })
 }
 
 /// What the text of every receipt that `filter` admits holds. Canonical text has one form for one
@@ -219,6 +238,18 @@ impl Ledger for PgStore {
     async fn doubts(&self, tenant: &TenantId) -> Result<(Vec<KeyRecord>, StoreTime), StoreError> {
         let tenant = tenant.clone();
         self.owned(|lines| async move { doubts(&lines, &tenant).await })
+            .await
+    }
+
+    async fn in_flight(&self, tenant: &TenantId) -> Result<(Vec<InFlight>, StoreTime), StoreError> {
+        let tenant = tenant.clone();
+        self.owned(|lines| async move { in_flight(&lines, &tenant).await })
+            .await
+    }
+
+    async fn history_of(&self, tenant: &TenantId) -> Result<TenantHistory, StoreError> {
+        let tenant = tenant.clone();
+        self.owned(|lines| async move { history_of(&lines, &tenant).await })
             .await
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use operators_kernel::life::{EntityRecord, KeyRecord, NoteName, Phase};
 use operators_kernel::{
-    EntityKey, Fence, Fingerprint, IdempotencyKey, Receipt, SessionId, StoreTime, TenantId, Text,
-    Ticket, Timestamp, json,
+    EntityKey, Fence, Fingerprint, IdempotencyKey, InFlight, OwnerState, Receipt, SessionId,
+    StoreTime, TenantId, Text, Ticket, Timestamp, json,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -154,6 +154,51 @@ struct SessionRow {
     lease_us: u64,
     alive_until: i64,
     dead_at: Option<i64>,
+}
+
+/// An attempt in flight, with what the session behind it last showed; without one if it is gone.
+#[derive(Debug, Deserialize)]
+struct InFlightRow {
+    key: KeyRow,
+    node: Option<String>,
+    lease_us: Option<u64>,
+    alive_until: Option<i64>,
+    dead_at: Option<i64>,
+}
+
+impl InFlightRow {
+    fn into_record(self, now: StoreTime) -> Result<InFlight, Trouble> {
+        let lease_until = self.alive_until.map_or(StoreTime(i64::MIN), StoreTime);
+        let is_gone = self.dead_at.is_some() || lease_until < now;
+        Ok(InFlight {
+            key: self.key.into_record()?,
+            node: self.node.unwrap_or_default(),
+            lease: Duration::from_micros(self.lease_us.unwrap_or(0)),
+            lease_until,
+            // Nothing but its lease shows that a process ended.
+            owner: if is_gone {
+                OwnerState::Gone
+            } else {
+                OwnerState::NotKnownYet
+            },
+        })
+    }
+}
+
+/// Attempts in flight and the server's time, of rows of (kind, doc) that begin with the time.
+pub(super) fn in_flight(rows: &[PgRow]) -> Result<(Vec<InFlight>, StoreTime), Trouble> {
+    let mut now = StoreTime(0);
+    let mut found = Vec::with_capacity(rows.len());
+    for row in rows {
+        let (kind, doc): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
+        if kind == "now" {
+            now = StoreTime(from_json("the server's time", doc)?);
+        } else {
+            let row: InFlightRow = from_json("an attempt in flight", doc)?;
+            found.push(row.into_record(now)?);
+        }
+    }
+    Ok((found, now))
 }
 
 #[derive(Debug, Serialize)]

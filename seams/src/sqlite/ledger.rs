@@ -7,11 +7,12 @@ use async_trait::async_trait;
 use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
 use operators_kernel::log::Log;
 use operators_kernel::{
-    Cursor, EntityKey, Glimpse, IdempotencyKey, Ledger, LedgerEntry, ReceiptFilter, StoreError,
-    StoreTime, TenantId,
+    Cursor, EntityKey, Glimpse, IdempotencyKey, InFlight, Ledger, LedgerEntry, ReceiptFilter,
+    StoreError, StoreTime, TenantHistory, TenantId,
 };
 use rusqlite::Connection;
 
+use super::in_flight;
 use super::open::open_to_look;
 use super::problems::problems;
 use super::proposals::Proposals;
@@ -119,6 +120,35 @@ impl Ledger for SqliteStore {
                 doubts.push(records::key_from_row(row, &Proposals::default())?);
             }
             Ok((doubts, clock.now()))
+        })
+        .await
+    }
+
+    async fn in_flight(&self, tenant: &TenantId) -> Result<(Vec<InFlight>, StoreTime), StoreError> {
+        let (tenant, clock) = (tenant.clone(), Arc::clone(&self.clock));
+        let alive = Arc::clone(&self.alive);
+        self.look(move |connection| {
+            let now = clock.now();
+            let found = in_flight::find(connection, &alive, &tenant, now)?;
+            Ok((found, now))
+        })
+        .await
+    }
+
+    async fn history_of(&self, tenant: &TenantId) -> Result<TenantHistory, StoreError> {
+        let tenant = tenant.clone();
+        self.look(move |connection| {
+            let asked = "SELECT EXISTS (SELECT 1 FROM log WHERE tenant = ?1) \
+                 OR EXISTS (SELECT 1 FROM key WHERE tenant = ?1), \
+                 EXISTS (SELECT 1 FROM log) OR EXISTS (SELECT 1 FROM key)";
+            let found: (bool, bool) = connection.query_row(asked, [tenant.as_str()], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?;
+            Ok(match found {
+                (true, _) => TenantHistory::Known,
+                (false, true) => TenantHistory::OnlyOthers,
+                (false, false) => TenantHistory::EmptyStore,
+            })
         })
         .await
     }

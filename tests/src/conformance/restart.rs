@@ -1,7 +1,7 @@
 //! What survives: the handle that wrote it, and the process (8.1, 2.9).
 
 use operators_kernel::life::Phase;
-use operators_kernel::{Beat, Cursor, Reason, ReceiptFilter};
+use operators_kernel::{Beat, Cursor, OwnerState, Reason, ReceiptFilter};
 
 use super::desk::{Desk, LONG, again, applied, ask, failed, unknown};
 use crate::fixtures::tenant;
@@ -66,6 +66,18 @@ pub async fn a_process_that_ended_is_dead_at_once(bench: &dyn Bench) {
     gone.take(&claim).await;
     watcher.queue(&ask("order:1", "k2")).await;
     drop(gone);
+    // By rule 4.14: whoever looks sees it too, and changes nothing.
+    let mut owner = OwnerState::Alive;
+    for _ in 0..100 {
+        let found = watcher.store.in_flight(&tenant()).await.expect("shows").0;
+        owner = found.first().expect("still in flight").owner;
+        if owner == OwnerState::Gone {
+            break;
+        }
+        bench.wait(bench.unit() / 4).await;
+    }
+    assert_eq!(owner, OwnerState::Gone);
+    assert_eq!(watcher.key("k1").await.phase, Phase::Intent);
     // The handle's thread ends a moment after the handle.
     for _ in 0..100 {
         let beat = watcher.store.heartbeat(watcher.session).await;

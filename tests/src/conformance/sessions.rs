@@ -2,11 +2,12 @@
 
 use operators_kernel::life::Phase;
 use operators_kernel::{
-    Beat, EffectClass, Reason, ReceiptKind, ReceiptOutcome, SessionId, StoreError,
+    Beat, EffectClass, InFlight, OwnerState, Reason, ReceiptKind, ReceiptOutcome, SessionId,
+    StoreError, TenantHistory,
 };
 
 use super::desk::{Desk, LONG, again, applied, ask, ask_as, failed};
-use crate::fixtures::entity;
+use crate::fixtures::{entity, key, tenant_named};
 use crate::stores::Bench;
 
 async fn beat(desk: &Desk) -> Beat {
@@ -167,4 +168,86 @@ pub async fn two_sessions_of_one_handle_take_turns(bench: &dyn Bench) {
     two.close().await;
     one.end(&held, applied()).await;
     one.take(&ask("order:1", "k3")).await;
+}
+
+async fn in_flight(desk: &Desk) -> Vec<InFlight> {
+    let found = desk.store.in_flight(&desk.tenant).await;
+    found.expect("the store shows").0
+}
+
+async fn declares_dead(desk: &Desk, name: &str) -> bool {
+    let name = key(name);
+    let declared = desk.store.declare_owner_dead(&desk.tenant, &name).await;
+    declared.expect("the store answers")
+}
+
+/// By rule 4.14: with its owner, and without writing anything.
+pub async fn an_attempt_in_flight_is_shown_with_its_owner(bench: &dyn Bench) {
+    let (desk, holder) = (Desk::open(bench).await, Desk::open(bench).await);
+    assert_eq!(in_flight(&desk).await, []);
+    let attempt = holder.take(&ask("order:1", "k1")).await;
+    holder.of("globex").take(&ask("order:1", "k2")).await;
+    let found = in_flight(&desk).await;
+    assert_eq!(found.len(), 1, "another tenant's are its own: {found:?}");
+    assert_eq!(found[0].key, desk.key("k1").await);
+    assert_eq!(found[0].key.session, holder.session);
+    assert_eq!((found[0].node.as_str(), found[0].lease), ("test", LONG));
+    assert_ne!(found[0].owner, OwnerState::Gone);
+    assert_eq!(desk.trail().await, []);
+    assert!(!declares_dead(&desk, "k1").await, "it is alive");
+    assert_eq!(desk.key("k1").await.phase, Phase::Intent);
+    holder.end(&attempt, applied()).await;
+    assert_eq!(in_flight(&desk).await, []);
+    assert!(declares_dead(&desk, "k1").await, "nothing is in flight");
+    assert_eq!(desk.key("k1").await.phase, Phase::Applied);
+    assert!(declares_dead(&desk, "k9").await, "nobody claimed it");
+}
+
+/// By rules 4.14, 4.3, 2.9: looking does not bury it, and whoever answers may.
+pub async fn an_owner_without_a_sign_of_life_is_gone_until_it_is_declared_dead(bench: &dyn Bench) {
+    let desk = Desk::open(bench).await;
+    let gone = Desk::lasting(bench, bench.unit() * 10).await;
+    let left = gone.take(&ask("order:1", "k1")).await;
+    let other = gone.take(&ask("order:2", "k2")).await;
+    for one in in_flight(&desk).await {
+        assert_ne!(one.owner, OwnerState::Gone, "its lease runs");
+    }
+    bench.wait(bench.unit() * 11).await;
+    let found = in_flight(&desk).await;
+    let names: Vec<_> = found
+        .iter()
+        .map(|one| (one.key.proposal.idempotency_key.as_str(), one.owner))
+        .collect();
+    assert_eq!(names, [("k1", OwnerState::Gone), ("k2", OwnerState::Gone)]);
+    assert_eq!(desk.key("k1").await.phase, Phase::Intent);
+    assert_eq!(desk.trail().await, []);
+    assert!(declares_dead(&desk, "k1").await);
+    is_a_doubt_with_a_receipt(&desk, "k1", &left.proposal.receipt_id).await;
+    is_a_doubt_with_a_receipt(&desk, "k2", &other.proposal.receipt_id).await;
+    assert_eq!(in_flight(&desk).await, []);
+    assert!(declares_dead(&desk, "k1").await);
+    assert_eq!(desk.trail().await.len(), 2, "a death is told once");
+    assert_eq!(beat(&gone).await, Beat::Dead);
+}
+
+/// By rule 8.7: a name that is mistyped is told from one that is known.
+pub async fn a_store_knows_whose_it_ever_held(bench: &dyn Bench) {
+    let history = async |desk: &Desk, name: &str| {
+        let found = desk.store.history_of(&tenant_named(name)).await;
+        found.expect("the store shows")
+    };
+    let store = bench.open().await;
+    let fresh = store.history_of(&tenant_named("acme")).await;
+    assert_eq!(fresh, Ok(TenantHistory::EmptyStore));
+    let desk = Desk::open(bench).await;
+    let (acme, globex) = (desk.of("acme"), desk.of("globex"));
+    let attempt = acme.take(&ask("order:1", "k1")).await;
+    assert_eq!(history(&desk, "acme").await, TenantHistory::Known);
+    assert_eq!(history(&desk, "acne").await, TenantHistory::OnlyOthers);
+    acme.end(&attempt, applied()).await;
+    assert_eq!(history(&desk, "acme").await, TenantHistory::Known);
+    assert_eq!(history(&desk, "globex").await, TenantHistory::OnlyOthers);
+    globex.run(&ask("order:1", "k1"), failed()).await;
+    assert_eq!(history(&desk, "globex").await, TenantHistory::Known);
+    assert_eq!(history(&desk, "acne").await, TenantHistory::OnlyOthers);
 }

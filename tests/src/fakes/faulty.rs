@@ -13,9 +13,9 @@ use operators_kernel::life::{KeyRecord, NoteKind, NoteName};
 use operators_kernel::log::Log;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
-    ForgetAnswer, Glimpse, IdempotencyKey, Ledger, LedgerEntry, Performance, Performed, Receipt,
-    ReceiptFilter, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement,
-    StoreError, StoreTime, TenantId, Ticket,
+    ForgetAnswer, Glimpse, IdempotencyKey, InFlight, Ledger, LedgerEntry, Performance, Performed,
+    Receipt, ReceiptFilter, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer,
+    Settlement, StoreError, StoreTime, TenantHistory, TenantId, Ticket,
 };
 use tokio::sync::Semaphore;
 
@@ -316,6 +316,15 @@ impl DurableExec for FaultyExec {
             .await
     }
 
+    async fn declare_owner_dead(
+        &self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<bool, StoreError> {
+        self.with(Op::Resolve, self.inner.declare_owner_dead(tenant, key))
+            .await
+    }
+
     async fn resolve(
         &self,
         tenant: &TenantId,
@@ -374,6 +383,14 @@ impl Ledger for FaultyExec {
 
     async fn doubts(&self, tenant: &TenantId) -> Result<(Vec<KeyRecord>, StoreTime), StoreError> {
         self.with(Op::Look, self.inner.doubts(tenant)).await
+    }
+
+    async fn in_flight(&self, tenant: &TenantId) -> Result<(Vec<InFlight>, StoreTime), StoreError> {
+        self.with(Op::Look, self.inner.in_flight(tenant)).await
+    }
+
+    async fn history_of(&self, tenant: &TenantId) -> Result<TenantHistory, StoreError> {
+        self.with(Op::Look, self.inner.history_of(tenant)).await
     }
 
     async fn receipts(

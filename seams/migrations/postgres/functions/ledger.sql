@@ -30,6 +30,38 @@ BEGIN
 END
 $$;
 
+-- The attempts that are in flight, each with what the session that owns it last showed.
+CREATE OR REPLACE FUNCTION operators.in_flight(whose text)
+RETURNS TABLE (kind text, doc text)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+AS $$
+BEGIN
+  PERFORM set_config('operators.scope', 'store', true);
+  RETURN QUERY
+    SELECT 'now', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint::text
+    UNION ALL (SELECT 'in_flight', json_build_object('key', row_to_json(k), 'node', s.node,
+        'lease_us', s.lease_us, 'alive_until', s.alive_until, 'dead_at', s.dead_at)::text
+      FROM operators.key k LEFT JOIN operators.session s ON s.session_id = k.session_id
+      WHERE CASE WHEN k.phase = 'intent' THEN k.session_id END IS NOT NULL AND k.tenant = whose
+      ORDER BY k.first_intent_at, k.receipt_id);
+END
+$$;
+
+-- Whether anything was ever kept of a tenant, and of any.
+CREATE OR REPLACE FUNCTION operators.history_of(whose text, OUT is_known boolean, OUT is_used boolean)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET jit = off
+AS $$
+BEGIN
+  PERFORM set_config('operators.scope', 'store', true);
+  is_known := EXISTS (SELECT FROM operators.key k WHERE k.tenant = whose)
+    OR EXISTS (SELECT FROM operators.receipt r WHERE r.tenant = whose);
+  is_used := is_known OR EXISTS (SELECT FROM operators.key)
+    OR EXISTS (SELECT FROM operators.receipt);
+END
+$$;
+
 -- Up to which number a tenant's receipts can be read without passing over one.
 --
 -- Numbers are given out when a receipt is inserted and shown when it is committed, so a higher one

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use operators_kernel::{SessionId, StoreTime};
 
+use super::super::in_flight::lock_file_since;
 use super::super::records::{RowError, signed, unsigned};
 use super::Rows;
 
@@ -68,25 +69,17 @@ impl Rows<'_> {
         Ok(beat < self.lock_file_since()?)
     }
 
-    /// From when on whoever lives has its lock in the file that is at hand. One that is not the file
-    /// that was seen last speaks for nobody who came before it.
+    /// From when on whoever lives has its lock in the file that is at hand, noted in the store.
     fn lock_file_since(&self) -> Result<StoreTime, RowError> {
-        let at_hand = self.around.alive.file().map_err(RowError::Alive)?;
-        let mut statement = self
-            .connection
-            .prepare_cached("SELECT alive_file, alive_since FROM operators_store")?;
-        let seen = statement.query_row([], |row| Ok((row.get(0)?, StoreTime(row.get(1)?))));
-        let (file, since): (Option<String>, StoreTime) = seen?;
-        let since = match file {
-            Some(file) if file == at_hand => return Ok(since),
-            Some(_) => self.now,
-            // The first of a boot, or of this schema: there is no other that anybody could be in.
-            None => since,
-        };
-        self.execute(
-            "UPDATE operators_store SET alive_file = ?1, alive_since = ?2",
-            (at_hand, since.0),
-        )?;
+        let alive = self.around.alive;
+        let (since, is_noted) = lock_file_since(self.connection, alive, self.now)?;
+        if !is_noted {
+            let at_hand = alive.file().map_err(RowError::Alive)?;
+            self.execute(
+                "UPDATE operators_store SET alive_file = ?1, alive_since = ?2",
+                (at_hand, since.0),
+            )?;
+        }
         Ok(since)
     }
 }
