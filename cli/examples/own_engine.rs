@@ -74,6 +74,11 @@ impl TrustPolicy for Scores {
             ..Ruling::of(decision)
         }
     }
+
+    /// No score bounds what is only looked at.
+    fn evaluate_read(&self, _question: &TrustQuestion<'_>) -> Ruling {
+        Ruling::of(TrustDecision::Allow)
+    }
 }
 
 /// Two engines that must agree.
@@ -81,11 +86,21 @@ impl TrustPolicy for Scores {
 struct Both(Arc<dyn TrustPolicy>, Arc<dyn TrustPolicy>);
 impl TrustPolicy for Both {
     fn evaluate(&self, question: &TrustQuestion<'_>) -> Ruling {
-        let (first, second) = (self.0.evaluate(question), self.1.evaluate(question));
-        match (first.decision, second.decision) {
-            (TrustDecision::Block, _) | (TrustDecision::Alert, TrustDecision::Allow) => first,
-            _ => second,
-        }
+        stricter(self.0.evaluate(question), self.1.evaluate(question))
+    }
+
+    fn evaluate_read(&self, question: &TrustQuestion<'_>) -> Ruling {
+        stricter(
+            self.0.evaluate_read(question),
+            self.1.evaluate_read(question),
+        )
+    }
+}
+
+fn stricter(first: Ruling, second: Ruling) -> Ruling {
+    match (first.decision, second.decision) {
+        (TrustDecision::Block, _) | (TrustDecision::Alert, TrustDecision::Allow) => first,
+        _ => second,
     }
 }
 

@@ -167,7 +167,7 @@ pub struct Settlement {
     pub mark: AttemptMark,
     /// The proposal as it was claimed.
     pub proposal: Shared<Proposal>,
-    /// How it ended.
+    /// How it ended. A result is no longer than [`RESULT_BYTES_MAX`](crate::RESULT_BYTES_MAX).
     pub outcome: SettledOutcome,
     /// Of the result, when there is one.
     pub result_digest: Option<ContentDigest>,

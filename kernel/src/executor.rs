@@ -18,7 +18,7 @@ use crate::gates::{Claiming, Reply, Turn};
 use crate::kernel::{Kernel, in_time};
 use crate::key::OperatorName;
 use crate::keyless::Keyless;
-use crate::lease::Lease;
+use crate::lease::{Heartbeat, Lease};
 use crate::namespace;
 use crate::proposed::Proposed;
 use crate::redact::Redaction;
@@ -31,7 +31,8 @@ const STOP_PAUSE: Duration = Duration::from_millis(2);
 /// Disposes of plans: one action at a time per entity, at most one effect per key, only what trust
 /// allows, a receipt for everything.
 ///
-/// Must be used inside a tokio runtime. Dropping it stops its heartbeat once nothing is in flight;
+/// Must be used inside a tokio runtime, and may outlive it: used from another one, it gives up what
+/// ended half-way with the first, as that of a dead process is. Dropping it stops its heartbeat once nothing is in flight;
 /// [`stop`](Self::stop) ends its session in good order.
 #[derive(Debug)]
 pub struct DeterministicExecutor {
@@ -55,7 +56,7 @@ impl DeterministicExecutor {
             lease: Arc::new(lease),
             redaction_keys: DashMap::default(),
         });
-        keep_alive(&kernel);
+        keep_alive(&kernel.lease);
         Ok(Self { kernel })
     }
 
@@ -152,17 +153,22 @@ impl DeterministicExecutor {
         match (following, arrival) {
             (Err(full), _) | (_, Err(full)) => {
                 let refused = Box::new(Keyless::new(Arc::clone(kernel), proposed));
-                owned(move |reply| dispose(Step::Refuse(refused, full), reply)).await
+                owned(kernel, move |reply| {
+                    dispose(Step::Refuse(refused, full), reply)
+                })
+                .await
             }
             (Ok(Some(following)), Ok(_)) => {
                 following.pass().await;
+                kernel.mend().await;
                 let read = Box::new(Keyless::new(Arc::clone(kernel), proposed));
-                owned(move |reply| dispose(Step::Read(read), reply)).await
+                owned(kernel, move |reply| dispose(Step::Read(read), reply)).await
             }
             (Ok(None), Ok(Some(arrival))) => {
                 let place = arrival.turn().await;
+                kernel.mend().await;
                 let turn = Box::new(Turn::new(proposed, place));
-                owned(move |reply| dispose(Step::Act(turn), reply)).await
+                owned(kernel, move |reply| dispose(Step::Act(turn), reply)).await
             }
             (Ok(None), Ok(None)) => Err(ExecError::Invariant("neither read nor act".to_owned())),
         }
@@ -245,19 +251,19 @@ async fn dispose(step: Step, mut reply: Reply) {
         Box::pin(answered.settle(&mut reply)).await //                      6 settle
     }
     .await;
-    reply.answer(outcome);
+    reply.end(outcome);
 }
 
 /// Runs the work so that a caller who gives up cannot part claim and settle: as far as it comes
 /// without waiting right here, where nobody can give up, and the rest in a task of its own.
-async fn owned<W, F>(work: W) -> Result<Box<ActionResult>, ExecError>
+async fn owned<W, F>(kernel: &Arc<Kernel>, work: W) -> Result<Box<ActionResult>, ExecError>
 where
     W: FnOnce(Reply) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
     let (sender, receiver) = oneshot::channel();
     let span = tracing::Span::current();
-    let work = work(Reply::new(sender));
+    let work = work(Reply::new(sender, &kernel.lease));
     // Boxed: the runtime moves a task's future several times before it runs.
     let mut work = Box::pin(AssertUnwindSafe(work)).catch_unwind();
     let begun = poll_fn(|context| Poll::Ready(work.poll_unpin(context))).await;
@@ -269,23 +275,41 @@ where
         drop(tokio::spawn(work.instrument(span)));
     }
     receiver.await.unwrap_or_else(|_| {
-        // The work panicked (a bug here, not in a connector) or the runtime is shutting down. Its
-        // guards freed the turn; what was claimed is found as a doubt.
+        // The work panicked (a bug here, not in a connector) or its runtime ended. Its guards freed
+        // the turn; what was claimed is found as a doubt.
         Err(ExecError::Invariant(
-            "the work on the action ended without an answer".to_owned(),
+            "the work on the action ended without an answer, by a panic or with its runtime; what \
+             was sent is in doubt, see `operators doubts list`"
+                .to_owned(),
         ))
     })
 }
 
-/// Sends heartbeats for as long as anybody, a caller or work in flight, holds the kernel.
-fn keep_alive(kernel: &Arc<Kernel>) {
-    let interval = kernel.lease.beat_interval();
-    let kernel = Arc::downgrade(kernel);
+impl Kernel {
+    /// Makes good what ended with the runtime that the executor was used from before. A store that
+    /// fails meanwhile is asked again by the next who comes, and by the heartbeat.
+    pub(crate) async fn mend(&self) {
+        if !self.lease.is_broken() {
+            return;
+        }
+        keep_alive(&self.lease);
+        if let Err(error) = Box::pin(self.lease.replace_if_left()).await {
+            tracing::warn!(%error, "what ended half-way is not given up yet");
+        }
+    }
+}
+
+/// Sends heartbeats for as long as anybody, a caller or work in flight, holds the kernel, and the
+/// runtime of the caller lasts.
+fn keep_alive(lease: &Arc<Lease>) {
+    let Some(heartbeat) = Heartbeat::of(lease) else {
+        return;
+    };
+    let interval = lease.beat_interval();
     let beats = async move {
         loop {
             tokio::time::sleep(interval).await;
-            // Not the kernel itself: whoever holds that is at work.
-            let Some(lease) = kernel.upgrade().map(|kernel| Arc::clone(&kernel.lease)) else {
+            let Some(lease) = heartbeat.lease() else {
                 return;
             };
             if let Err(error) = lease.beat().await {

@@ -44,6 +44,9 @@ pub use crate::reply::Reply;
 /// The pause between tries to find out what became of a claim whose answer was lost.
 const RECONCILE_PAUSE: Duration = Duration::from_millis(500);
 
+/// Why a claim was given up that was granted after its caller had left the store's queue.
+const CALLER_LEFT: &str = "its caller left before its turn came";
+
 /// Gate 1 passed: this process's turn on the entity. The store's half comes with the claim.
 #[derive(Debug)]
 pub struct Turn {
@@ -92,9 +95,12 @@ impl Weighed {
         let ((kernel, seat), case) = (self.place.parts(), &mut self.case);
         let (session, now) = (kernel.lease.session(), kernel.seams.clock.now());
         let mut claim = case.claim(session, OnDoubt::Probe, now);
-        let mut asked = 0;
+        // INVARIANT (a-turn-comes): where the store has nobody ahead, the turn comes as it is asked;
+        // where it said to wait, with its grant, and a caller that has left by then is not sent.
+        let mut waits = 0;
         loop {
             let since = kernel.seams.clock.monotonic();
+            reply.asks_under(claim.session);
             let told = |error| {
                 reply.answer(Err(ExecError::Store(error)));
                 // Others of this process need not wait for this: the store keeps the order.
@@ -106,7 +112,10 @@ impl Weighed {
                 {
                     return Box::pin(self.reconcile(claim, reply)).await;
                 }
-                Ok(answer) => answer,
+                Ok(answer) => {
+                    reply.asks_under(claim.session);
+                    answer
+                }
                 // It may have landed: by this try, or by one before it.
                 Err(error) if claim.asked_before => {
                     reply.answer(Err(error));
@@ -123,27 +132,19 @@ impl Weighed {
             case.proposal = claim.proposal.clone();
             match answer {
                 ClaimAnswer::Claimed(mark) => {
-                    case.name_approver(&mark);
-                    return Ok(Claiming::Granted(Box::new(Claimed {
-                        weighed: self,
-                        session: claim.session,
-                        mark,
-                        since,
-                    })));
+                    let claimed = self.granted(claim.session, mark, since);
+                    if waits > 0 && reply.is_caller_gone() {
+                        return Box::pin(claimed.give_up(CALLER_LEFT, reply)).await;
+                    }
+                    return Ok(Claiming::Granted(claimed));
                 }
                 ClaimAnswer::Wait(ticket) => {
                     claim.ticket = Some(ticket);
                     let (tenant, entity) = (&claim.proposal.tenant_id, &claim.proposal.entity_key);
-                    if reply.is_caller_gone() {
-                        Box::pin(kernel.give_place_back(&claim)).await;
-                        return Err(ExecError::Abandoned);
+                    if !reply.is_caller_gone() {
+                        kernel.wait(tenant, entity, ticket, waits).await;
                     }
-                    kernel
-                        .seams
-                        .durable
-                        .wait(tenant, entity, ticket, asked)
-                        .await;
-                    asked = asked.saturating_add(1);
+                    waits = waits.saturating_add(1);
                 }
                 ClaimAnswer::Probe(doubt) => {
                     Box::pin(Self::probe(kernel, case, &doubt)).await;
@@ -156,8 +157,27 @@ impl Weighed {
                     return Ok(self.ended(attempt, Outcome::Refused(refusal)));
                 }
             }
+            if waits > 0 && reply.is_caller_gone() {
+                Box::pin(kernel.give_place_back(&claim)).await;
+                return Err(ExecError::Abandoned);
+            }
             claim.at = kernel.seams.clock.now();
         }
+    }
+
+    fn granted(
+        mut self: Box<Self>,
+        session: SessionId,
+        mark: AttemptMark,
+        since: Duration,
+    ) -> Box<Claimed> {
+        self.case.name_approver(&mark);
+        Box::new(Claimed {
+            weighed: self,
+            session,
+            mark,
+            since,
+        })
     }
 
     /// The store did not answer in time, so whether the claim landed is not known, and the caller
@@ -187,19 +207,9 @@ impl Weighed {
                 .map(|mut found| found.pop())
             {
                 Ok(Some(ClaimAnswer::Claimed(mark))) => {
-                    case.name_approver(&mark);
-                    let session = claim.session;
-                    let claimed = Box::new(Claimed {
-                        weighed: self,
-                        session,
-                        mark,
-                        since: Duration::ZERO,
-                    });
-                    claimed
-                        .give_up("the store did not answer in time")
-                        .settle(reply)
-                        .await?;
-                    break;
+                    let claimed = self.granted(claim.session, mark, Duration::ZERO);
+                    let why = "the store did not answer in time";
+                    return claimed.give_up(why, reply).await;
                 }
                 Ok(Some(ClaimAnswer::Wait(ticket))) => claim.ticket = Some(ticket),
                 Ok(Some(ClaimAnswer::Probe(_))) => claim.on_doubt = OnDoubt::Refuse,
@@ -353,12 +363,14 @@ impl Claimed {
         call
     }
 
-    /// Gives up a claim that nobody waits for; nothing was sent.
-    pub(crate) fn give_up(self: Box<Self>, why: &str) -> Answered {
-        Answered {
+    /// Ends a claim that no caller waits for any more: nothing was sent, and its receipt says so.
+    async fn give_up(self: Box<Self>, why: &str, reply: &mut Reply) -> Result<Claiming, ExecError> {
+        let answered = Answered {
             claimed: self,
             ended: nothing_sent(why).into(),
-        }
+        };
+        answered.settle(reply).await?;
+        Err(ExecError::Abandoned)
     }
 }
 

@@ -7,6 +7,7 @@ mod canonical;
 
 use std::cell::RefCell;
 use std::fmt;
+use std::io;
 
 use serde::de::{DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -115,6 +116,24 @@ pub(crate) fn is_too_deep(value: &Value) -> bool {
         }
     }
     is_deeper(value, DEPTH_MAX)
+}
+
+/// Whether a value is longer than that many bytes as JSON text. It is written out no further than
+/// that, and nowhere: what is far too long costs no more than what is just too long.
+pub(crate) fn is_longer_than(value: &Value, bytes_max: usize) -> bool {
+    struct Room(usize);
+    impl io::Write for Room {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let left = self.0.checked_sub(bytes.len());
+            self.0 = left.ok_or(io::ErrorKind::WriteZero)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    serde_json::to_writer(Room(bytes_max), value).is_err()
 }
 
 /// As [`check_object`], for one number.

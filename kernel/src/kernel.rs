@@ -266,6 +266,20 @@ impl Kernel {
 }
 
 impl Kernel {
+    /// Waits until the turn of a place in the store's queue may have come. What is in the way may be
+    /// what ended half-way with an earlier runtime, so that is made good meanwhile.
+    pub(crate) async fn wait(
+        &self,
+        tenant: &TenantId,
+        entity: &EntityKey,
+        ticket: Ticket,
+        waits: u32,
+    ) {
+        let durable = &self.seams.durable;
+        durable.wait(tenant, entity, ticket, waits).await;
+        self.mend().await;
+    }
+
     /// Gives the place of a claim back, if it has one.
     pub(crate) async fn give_place_back(&self, claim: &Claim) {
         if let Some(ticket) = claim.ticket {

@@ -1,4 +1,4 @@
-//! What touches no key: reads, and what never got a turn. No dedup, no policy; a receipt all the same.
+//! What touches no key: reads, and what never got a turn. No dedup, no claim; a receipt all the same.
 
 use std::sync::Arc;
 
@@ -32,15 +32,17 @@ impl Keyless {
     ) -> Result<Box<ActionResult>, ExecError> {
         let error = format!("{} actions wait for this entity already", full.waiters_max);
         let refusal = Refusal::new(Reason::Overloaded, error);
-        self.end_without_key(Outcome::Refused(refusal), reply).await
+        let ruling = Ruling::of(TrustDecision::Allow);
+        self.end_without_key(ruling, Outcome::Refused(refusal), reply)
+            .await
     }
 
-    /// Gate 2: a read, once everything before it has had its turn. No dedup, no policy.
+    /// Gate 2: a read, once everything before it has had its turn, if its operator reaches the tool.
     pub(crate) async fn read(self, reply: &mut Reply) -> Result<Box<ActionResult>, ExecError> {
         if let Some(full) = self.pass_between_processes(reply).await? {
             return self.refuse_overloaded(full, reply).await;
         }
-        let refusal = self.proposed.invalid_args();
+        let (ruling, refusal) = self.proposed.weigh_read(&*self.kernel.seams.policy);
         let outcome = match (refusal, &self.proposed.tool) {
             (Some(refusal), _) => Outcome::Refused(refusal),
             (None, None) => return Err(ExecError::Invariant("a read without a tool".to_owned())),
@@ -57,7 +59,7 @@ impl Keyless {
                 }
             },
         };
-        self.end_without_key(outcome, reply).await
+        self.end_without_key(ruling, outcome, reply).await
     }
 
     /// A caller that was told of a silent or failing store is answered for good: what is left to do
@@ -78,13 +80,21 @@ impl Keyless {
         let mut patience = kernel.patience();
         loop {
             let session = kernel.lease.session();
+            reply.asks_under(session);
             let passing = durable.pass(tenant, entity, session, asker, ticket);
             let passed = kernel
                 .to_its_end(passing, &mut Some(reply.of_silence()))
                 .await;
             match passed {
                 Ok(None) if reply.is_answered() => return Err(ExecError::Abandoned),
-                Ok(None) => return Ok(None),
+                // INVARIANT (a-turn-comes): told to wait, its turn comes with this answer.
+                Ok(None) if counted.is_some() && reply.is_caller_gone() => {
+                    return Err(ExecError::Abandoned);
+                }
+                Ok(None) => {
+                    reply.leaves_nothing();
+                    return Ok(None);
+                }
                 Ok(Some(place)) if reply.is_answered() || reply.is_caller_gone() => {
                     kernel.leave(tenant, entity, place).await;
                     return Err(ExecError::Abandoned);
@@ -100,8 +110,12 @@ impl Keyless {
                         }
                     }
                     ticket = Some(place);
-                    durable.wait(tenant, entity, place, waits).await;
+                    kernel.wait(tenant, entity, place, waits).await;
                     waits = waits.saturating_add(1);
+                    if reply.is_caller_gone() {
+                        kernel.leave(tenant, entity, place).await;
+                        return Err(ExecError::Abandoned);
+                    }
                 }
                 // Its place went with it.
                 Err(StoreError::SessionDead { .. }) if reply.is_answered() => {
@@ -130,10 +144,11 @@ impl Keyless {
     /// Ends what touches no key: the receipt is durable before the result is given.
     async fn end_without_key(
         self,
+        ruling: Ruling,
         outcome: Outcome,
         reply: &mut Reply,
     ) -> Result<Box<ActionResult>, ExecError> {
-        let proposal = self.proposed.proposal(unasked());
+        let proposal = self.proposed.proposal(ruling);
         let attempt = u32::from(!matches!(outcome, Outcome::Refused(_)));
         let mark = AttemptMark {
             attempt,
@@ -155,19 +170,13 @@ impl Keyless {
         self.kernel
             .record(&self.proposed.run.tenant, receipt, reply)
             .await?;
-        let decision = proposal.decision;
         Ok(Box::new(ActionResult::new(
             self.proposed.into_shown(),
-            decision,
-            None,
-            proposal.receipt_id,
+            proposal.decision,
+            proposal.rule.clone(),
+            proposal.receipt_id.clone(),
             attempt,
             outcome,
         )))
     }
-}
-
-/// A read is not weighed; it runs as `ALLOW`.
-fn unasked() -> Ruling {
-    Ruling::of(TrustDecision::Allow)
 }

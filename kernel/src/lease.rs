@@ -4,7 +4,7 @@
 //! the store confirmed, on a clock that only moves forward; no two machines' clocks are compared.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::clock::Clock;
@@ -31,7 +31,14 @@ pub(crate) struct Lease {
     current: Arc<Current>,
     // An async lock: one renewal at a time, held over the store call on purpose.
     renewal: tokio::sync::Mutex<()>,
+    /// Whether a task sends heartbeats; it ends with the runtime that it runs on.
+    has_heartbeat: AtomicBool,
+    /// The session under which work last ended half-way.
+    left_half_way: AtomicU64,
 }
+
+/// No session has this number.
+const NO_SESSION: u64 = u64::MAX;
 
 /// The session there is now, and until when it is known to be good. It knows no store, so that a
 /// permit that is kept for long keeps no store open.
@@ -125,6 +132,32 @@ impl Current {
     }
 }
 
+/// The right to send a lease's heartbeats, which one task has at a time; given back when dropped, with
+/// its runtime too. It keeps no lease alive.
+#[derive(Debug)]
+pub(crate) struct Heartbeat(Weak<Lease>);
+
+impl Heartbeat {
+    /// `None` while another task has it.
+    pub(crate) fn of(lease: &Arc<Lease>) -> Option<Self> {
+        let is_mine = !lease.has_heartbeat.swap(true, Ordering::AcqRel);
+        is_mine.then(|| Self(Arc::downgrade(lease)))
+    }
+
+    /// The lease, for as long as anybody else holds it.
+    pub(crate) fn lease(&self) -> Option<Arc<Lease>> {
+        self.0.upgrade()
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        if let Some(lease) = self.lease() {
+            lease.has_heartbeat.store(false, Ordering::Release);
+        }
+    }
+}
+
 /// Enough for five centuries.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
@@ -149,6 +182,8 @@ impl Lease {
             span,
             current: Arc::new(current),
             renewal: tokio::sync::Mutex::new(()),
+            has_heartbeat: AtomicBool::new(false),
+            left_half_way: AtomicU64::new(NO_SESSION),
         })
     }
 
@@ -172,6 +207,7 @@ impl Lease {
         if self.current.is_closed() {
             return Ok(());
         }
+        self.replace_if_left().await?;
         let session = self.session();
         let asked = self.clock.monotonic();
         match self.heartbeat(session).await? {
@@ -182,6 +218,39 @@ impl Lease {
             }
         }
         Ok(())
+    }
+
+    /// Work under this session ended half-way, by a panic or with its runtime: what it asked the store
+    /// for has no owner any more, though the session has. Takes no lock and waits for nothing, for it
+    /// is called while a runtime shuts down.
+    pub(crate) fn leave_half_way(&self, session: SessionId) {
+        self.left_half_way.store(session.0, Ordering::Release);
+    }
+
+    /// Whether the heartbeat has ended, or the session is to be replaced.
+    pub(crate) fn is_broken(&self) -> bool {
+        !self.has_heartbeat.load(Ordering::Acquire) || self.must_be_replaced()
+    }
+
+    fn must_be_replaced(&self) -> bool {
+        let left = self.left_half_way.load(Ordering::Acquire);
+        left != NO_SESSION && left == self.session().0
+    }
+
+    /// Ends a session under which work ended half-way and opens another, so that what was left is
+    /// what a dead process leaves: doubts with their receipts, and no place in a queue. What else runs
+    /// under it goes on; its own end is accepted late.
+    pub(crate) async fn replace_if_left(&self) -> Result<(), StoreError> {
+        if !self.must_be_replaced() || self.current.is_closed() {
+            return Ok(());
+        }
+        let session = self.session();
+        tracing::warn!(%session, "work ended half-way, by a panic or with its runtime; it is given up");
+        let replaced = async {
+            self.durable.close_session(session).await?;
+            self.replace(session).await.map(drop)
+        };
+        in_time(&*self.durable, self.span, replaced).await
     }
 
     /// Asks the store for another lease if what is left of this one is too little to send a call

@@ -80,6 +80,7 @@ pub use receipt::{
 };
 pub use redact::{RedactionKey, spellings};
 pub use rehearse::{Forecast, forecast};
+pub use said::RESULT_BYTES_MAX;
 pub use secret::{Secret, SecretError, SecretStore};
 pub use setup::{OnFailure, Progress, RunContext, Seams, Settings, WAITERS_MAX};
 pub use shared::Shared;

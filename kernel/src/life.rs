@@ -173,7 +173,7 @@ pub struct EntityRecord {
     pub revision: Option<u64>,
     /// The key whose doubt holds it. There is never a second one: a doubt stops every other claim.
     pub doubt: Option<IdempotencyKey>,
-    /// Until then an abandoned request of an already applied, repeatable action may still land.
+    /// Until then an abandoned request of an action that is applied already may still land.
     pub landing_until: StoreTime,
 }
 
@@ -228,6 +228,16 @@ impl KeyRecord {
             self.effect,
             EffectClass::Keyed { .. } | EffectClass::Idempotent
         )
+    }
+
+    /// Whether the vendor takes all attempts of this key for one request for as long as any of them
+    /// can land: it honours keys, and still knows this one by then.
+    fn is_one_request_to_the_vendor(&self) -> bool {
+        let EffectClass::Keyed { window_ms } = self.effect else {
+            return false;
+        };
+        let known_until = self.first_intent_at.plus(Duration::from_millis(window_ms));
+        self.open_until <= known_until
     }
 
     /// The key is burned by what took effect: that is what a duplicate is held against.
@@ -290,10 +300,9 @@ impl EntityRecord {
     }
 
     /// The key is burned while an abandoned request of it may still land: nothing else may touch
-    /// the entity until it no longer can, or it would be overwritten. A keyed vendor ignores such a
-    /// request.
+    /// the entity until it no longer can, or it would be overtaken by what comes next.
     fn wait_for_open_attempts(&mut self, key: &KeyRecord) {
-        if !key.open_attempts.is_empty() && key.effect == EffectClass::Idempotent {
+        if !key.open_attempts.is_empty() && !key.is_one_request_to_the_vendor() {
             self.landing_until = self.landing_until.max(key.open_until);
         }
     }

@@ -192,7 +192,11 @@ impl Proposed {
     }
 
     fn kept(&self, effect: Effect) -> Effect {
-        said::effect(&self.redaction, effect)
+        if self.is_read() {
+            said::reading(&self.redaction, effect)
+        } else {
+            said::effect(&self.redaction, effect)
+        }
     }
 
     /// Gate 4: what registry, schema and trust say. Pure.
@@ -215,17 +219,8 @@ impl Proposed {
         if let Some(refusal) = self.invalid_args() {
             return refused(refusal);
         }
-        // A rehearsal is judged as the real thing would be.
-        let tenant = &self.run.tenant;
-        let live = tenant.is_stub().then(|| tenant.live());
-        let question = TrustQuestion {
-            tenant: live.as_ref().unwrap_or(tenant),
-            operator: self.run.operator.as_ref(),
-            action: &self.action,
-            event: self.run.event.as_deref(),
-        };
-        let ruling = catch_unwind(AssertUnwindSafe(|| policy.evaluate(&question)))
-            .unwrap_or_else(|_panic| Ruling::closed("the policy panicked"))
+        let ruling = self
+            .ruled(|question| policy.evaluate(question))
             .unless_unkept();
         let clearance = match ruling.decision {
             TrustDecision::Allow | TrustDecision::Alert => Clearance::Cleared,
@@ -234,6 +229,43 @@ impl Proposed {
             }
         };
         (ruling, clearance)
+    }
+
+    /// As for [`Case::new`], of a read: what schema and trust say, and why it is not sent, if so.
+    pub(crate) fn weigh_read(&self, policy: &dyn TrustPolicy) -> (Ruling, Option<Refusal>) {
+        if let Some(refusal) = self.invalid_args() {
+            return (Ruling::of(TrustDecision::Allow), Some(refusal));
+        }
+        let said = self.ruled(|question| policy.evaluate_read(question));
+        let (decision, refusal) = match said.decision {
+            TrustDecision::Allow => (TrustDecision::Allow, None),
+            // There is nothing to raise about a read, so what is not plainly allowed is blocked.
+            TrustDecision::Alert | TrustDecision::Block => {
+                let refusal = Refusal::new(Reason::Policy, BLOCKED_BY_TRUST_POLICY);
+                (TrustDecision::Block, Some(refusal))
+            }
+        };
+        let ruling = Ruling {
+            rule: said.rule,
+            policy: said.policy,
+            because: said.because,
+            ..Ruling::of(decision)
+        };
+        (ruling, refusal)
+    }
+
+    /// What trust answers; a rehearsal is judged as the real thing would be.
+    fn ruled(&self, ask: impl FnOnce(&TrustQuestion<'_>) -> Ruling) -> Ruling {
+        let tenant = &self.run.tenant;
+        let live = tenant.is_stub().then(|| tenant.live());
+        let question = TrustQuestion {
+            tenant: live.as_ref().unwrap_or(tenant),
+            operator: self.run.operator.as_ref(),
+            action: &self.action,
+            event: self.run.event.as_deref(),
+        };
+        catch_unwind(AssertUnwindSafe(|| ask(&question)))
+            .unwrap_or_else(|_panic| Ruling::closed("the policy panicked"))
     }
 
     pub(crate) fn proposal(&self, ruling: Ruling) -> Proposal {

@@ -131,6 +131,11 @@ impl Redaction {
         })
     }
 
+    /// Whether there is a secret to look for.
+    pub(crate) fn hides_something(&self) -> bool {
+        !self.hidden.is_empty()
+    }
+
     /// Takes every secret out of an answer, names of fields included.
     pub(crate) fn scrub(&self, value: Value) -> Value {
         if self.hidden.is_empty() {

@@ -103,12 +103,12 @@ impl Rehearsal<'_> {
         let run = self.run.clone();
         let proposed = Proposed::new(self.seams, run, action.clone(), tool, redaction);
         if proposed.is_read() {
-            let refusal = proposed.invalid_args().map(Outcome::Refused);
+            let (ruling, refusal) = proposed.weigh_read(&*self.seams.policy);
             return Ok(flat(
                 proposed.into_shown(),
-                TrustDecision::Allow,
-                None,
-                refusal,
+                ruling.decision,
+                ruling.rule,
+                refusal.map(Outcome::Refused),
             ));
         }
         let case = Case::new(proposed, &*self.seams.policy)?;

@@ -136,4 +136,12 @@ pub struct PolicyRef {
 pub trait TrustPolicy: fmt::Debug + Send + Sync + 'static {
     /// May this action run?
     fn evaluate(&self, question: &TrustQuestion<'_>) -> Ruling;
+
+    /// May this read be sent? The rules of an action do not speak of it; what bounds its operator
+    /// does (rule 6.5). `ALLOW` sends it, anything else blocks it; limits do not count it.
+    ///
+    /// There is no default: a policy that stands in front of another one and forgot to ask it would
+    /// open everything that the other closes. Where nothing bounds reads, the answer is
+    /// [`Ruling::of`]`(`[`TrustDecision::Allow`]`)`.
+    fn evaluate_read(&self, question: &TrustQuestion<'_>) -> Ruling;
 }

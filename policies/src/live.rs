@@ -82,6 +82,10 @@ impl TrustPolicy for LiveRules {
     fn evaluate(&self, question: &TrustQuestion<'_>) -> Ruling {
         self.current().evaluate(question)
     }
+
+    fn evaluate_read(&self, question: &TrustQuestion<'_>) -> Ruling {
+        self.current().evaluate_read(question)
+    }
 }
 
 impl fmt::Debug for LiveRules {

@@ -286,6 +286,15 @@ impl TrustPolicy for RuleSet {
     fn evaluate(&self, question: &TrustQuestion<'_>) -> Ruling {
         self.explain(question).ruling
     }
+
+    /// Rules speak of side effects alone; an operator's `requires` is all that bounds its reads.
+    fn evaluate_read(&self, question: &TrustQuestion<'_>) -> Ruling {
+        if self.is_in_reach(question) {
+            Ruling::of(TrustDecision::Allow)
+        } else {
+            Ruling::closed(OUT_OF_REACH)
+        }
+    }
 }
 
 /// Every limit of every rule that speaks: the action must fit into all of them.

@@ -196,6 +196,28 @@ fn a_tool_outside_requires_is_blocked_whatever_the_policy_allows() {
     assert_eq!(project.run(&args).ended(0).decisions(), ["DEDUP", "ALLOW"]);
 }
 
+/// Rules 1.2 and 6.5: a read too, and the dry run says so before.
+#[test]
+fn a_read_outside_requires_is_blocked_and_nothing_is_sent() {
+    let project = Project::with_file();
+    let more = "[connectors.shop.tools.'orders.get']\neffect = 'read'\n\
+                [operators.holder]\nrequires = ['shop:orders.hold']\nplan = 'plan.json'\n";
+    project.write("operators.toml", project.read("operators.toml") + more);
+    let read = action("orders.get", "SO-1", json!({}));
+    project.write("plan.json", json!([read]).to_string());
+    let args = ["run", "--once", "holder", "--dry-run", "--json"];
+    assert_eq!(project.run(&args).ended(3).decisions(), ["BLOCK"]);
+    assert!(project.receipts().is_empty());
+    let said = project.run(&["run", "--once", "holder"]).ended(3);
+    said.tells("`requires` in operators.toml");
+    let receipts = project.receipts();
+    assert_eq!(receipts.len(), 1);
+    assert_eq!(receipts[0].decision, Some(Disposition::Block));
+    assert!(project.effects().is_empty());
+    let args = ["run", "--once", "--json", "--plan", "plan.json"];
+    assert_eq!(project.run(&args).ended(0).decisions(), ["ALLOW"]);
+}
+
 #[test]
 fn an_operator_s_own_policies_must_agree_with_the_project_s() {
     // rule 6.11

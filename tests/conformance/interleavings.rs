@@ -8,7 +8,7 @@
 mod search;
 mod world;
 
-use operators_kernel::EffectClass;
+use operators_kernel::{EffectClass, OnUnknown};
 
 use search::{Found, explore};
 use world::{Broken, Invariant, Rules};
@@ -24,6 +24,7 @@ fn rules(effect: EffectClass, keys: usize) -> Rules {
     let wanted = wanted.map(|wanted| wanted.parse().expect("a small number"));
     Rules {
         effect,
+        on_unknown: OnUnknown::Hold,
         keys,
         mishaps: wanted.unwrap_or(if keys == 1 { 2 } else { 1 }),
         broken: None,
@@ -91,6 +92,21 @@ fn a_keyed_key_is_one_effect_in_every_interleaving() {
 #[test]
 fn an_idempotent_key_is_never_overtaken_in_any_interleaving() {
     holds("idempotent, two keys", rules(EffectClass::Idempotent, 2));
+}
+
+/// By rule 4.8: nothing overtakes a call that was sent again at its owner's word.
+#[test]
+fn a_retried_opaque_key_is_never_overtaken_in_any_interleaving() {
+    for effect in [EffectClass::Opaque, EffectClass::Probeable] {
+        holds("retried, two keys", retried(effect));
+    }
+}
+
+fn retried(effect: EffectClass) -> Rules {
+    Rules {
+        on_unknown: OnUnknown::Retry,
+        ..rules(effect, 2)
+    }
 }
 
 /// By rule 4.6.
@@ -162,6 +178,8 @@ fn not_waiting_for_abandoned_requests_is_found_out() {
         let broken = Broken::NobodyWaitsForLanding;
         is_found_out(effect.as_str(), rules, broken, &overlap);
     }
+    let broken = Broken::NobodyWaitsForLanding;
+    is_found_out("retried", retried(EffectClass::Opaque), broken, &overlap);
 }
 
 /// By rules 8.3, 4.9: a settlement of an attempt that is not its own.

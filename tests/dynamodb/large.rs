@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use operators_kernel::{ARGS_BYTES_MAX, Cursor, ReceiptFilter};
+use operators_kernel::{ARGS_BYTES_MAX, Cursor, RESULT_BYTES_MAX, ReceiptFilter};
 use operators_seams::DynamoStore;
 use operators_tests::conformance::desk::{Desk, again, applied_with, ask, failed};
 use operators_tests::dynamodb::endpoint;
@@ -61,19 +61,20 @@ async fn a_plan_of_the_largest_actions_runs_to_its_end() {
     }
 }
 
-/// Rule 7.1: an answer beyond what one write takes is not kept; its effect counts all the same.
+/// Rule 7.1: the longest answer that the kernel keeps, with the largest arguments, is one write.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_too_large_for_a_write_is_kept_as_its_digest() {
+async fn the_longest_answer_is_kept_beside_the_largest_arguments() {
     let Some((url, _, _)) = table().await else {
         return;
     };
     let desk = process(&url).await;
-    let claim = ask("order:1", "k1");
-    let answer = json!({ "body": "a".repeat(5_000_000) });
-    desk.run(&claim, applied_with(answer)).await;
+    let mut claim = ask("order:1", "k1");
+    let text = "a".repeat(ARGS_BYTES_MAX - 20);
+    claim.proposal.action.args = object(json!({ "text": text })).into();
+    let answer = Value::from("a".repeat(RESULT_BYTES_MAX - 2));
+    desk.run(&claim, applied_with(answer.clone())).await;
     let told = desk.duplicate(&again(&claim)).await.result.unpack();
-    assert_eq!(told["kept"], Value::Bool(false));
-    assert_eq!(told["bytes"], json!(5_000_011));
+    assert!(told == answer, "it is another");
 }
 
 /// Rule 3.3: the item and its pieces are read one after the other, and the two may be of different

@@ -9,6 +9,7 @@ use operators_kernel::{
 use operators_tests::conformance::desk::{
     Desk, again, applied, ask, failed, fresh_id, moment, unheard,
 };
+use operators_tests::crowds::leave_while_waiting;
 use operators_tests::proxy::{Fate, Proxy};
 
 use crate::common::{process, table};
@@ -45,6 +46,16 @@ async fn a_write_whose_answer_was_lost_is_known_for_ones_own() {
     an_action_whose_answers_are_lost(&desk, &proxy, "k3").await;
     assert_eq!(desk.trail().await.len(), 6, "one receipt each");
     assert_eq!(desk.entity("order:1").await.fence.0, 3);
+}
+
+/// Rule 2.7.
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_that_leave_while_they_wait_at_the_store_send_nothing() {
+    let Some((url, _, _proxy)) = table().await else {
+        return;
+    };
+    let (one, other) = (process(&url).await, process(&url).await);
+    leave_while_waiting(one.store, other.store, 40).await;
 }
 
 /// Rule 2.6: a place that nobody knows of would hold up everybody behind it.

@@ -1,12 +1,14 @@
 //! Section 7: hostile plans are refused whole, with the place, without an effect and without a panic.
 
 use operators_kernel::{
-    ARGS_BYTES_MAX, ExecError, ExecutionPlan, PLAN_ACTIONS_MAX, PLAN_BYTES_MAX, forecast,
+    ARGS_BYTES_MAX, Effect, ExecError, ExecutionPlan, PLAN_ACTIONS_MAX, PLAN_BYTES_MAX,
+    ProbeOutcome, RESULT_BYTES_MAX, forecast,
 };
-use operators_tests::fixtures::{World, action};
+use operators_tests::fakes::Act;
+use operators_tests::fixtures::{World, action, hold};
 use serde_json::json;
 
-use crate::support::{effects, memory, receipts};
+use crate::support::{Home, each_store, effects, memory, one, proposals, receipts, words};
 
 const GOOD: &str = r#"{"connector":"shop","tool":"orders.hold","args":{"order":"SO-1"},"entity_key":"e","idempotency_key":"good"}"#;
 
@@ -364,4 +366,52 @@ async fn an_empty_plan_runs_and_leaves_nothing() {
         propose(&world, text).await.expect_err(text);
     }
     assert!(receipts(&world).await.is_empty());
+}
+
+/// Rule 7.1: what one's own connector answers, or its probe, is bounded by what every store takes. The
+/// effect counts all the same; result, receipt and every duplicate say the same of it.
+#[tokio::test]
+async fn an_answer_of_more_than_a_store_takes_is_not_kept() {
+    let told = "an answer of more than 1500000 bytes, which is not kept";
+    for Home { world, name, .. } in &each_store() {
+        let executor = world.start().await;
+        let fits = json!("a".repeat(RESULT_BYTES_MAX - 2));
+        let large = json!({"rows": vec!["€".repeat(1_000); 600]});
+        for (key, answer, kept) in [
+            ("fits", fits.clone(), fits.clone()),
+            (
+                "a byte more",
+                json!("a".repeat(RESULT_BYTES_MAX - 1)),
+                json!(told),
+            ),
+            ("large", large.clone(), json!(told)),
+        ] {
+            world.connector.then([Act::ApplyWith(answer)]);
+            let result = one(&executor, world, hold("e", key)).await;
+            assert!(result.ok, "{name}");
+            assert!(result.result.as_deref() == Some(&kept), "{name}: {key}");
+            let receipt = proposals(world).await.pop().expect("a receipt");
+            let digest = operators_kernel::json::digest(&kept).expect("a digest");
+            let told = receipt.result_digest.as_deref();
+            assert_eq!(told, Some(&*digest.to_string()), "{name}: {key}");
+            let again = one(&executor, world, hold("e", key)).await;
+            assert_eq!(words(&again), "DEDUP true -", "{name}");
+            let original = again.original.expect("an original").result.unpack();
+            assert!(original == kept, "{name}: {key}");
+        }
+        world.connector.then([Act::ApplyThenUnknown]);
+        let probed = Effect::of(large.clone());
+        world.connector.probes_find([ProbeOutcome::Applied(probed)]);
+        let note = action("orders.note", "e2", "probed", json!({}));
+        one(&executor, world, note.clone()).await;
+        let found = one(&executor, world, note).await;
+        assert_eq!(words(&found), "DEDUP true -", "{name}");
+        let original = found.original.expect("an original").result.unpack();
+        assert!(original == json!(told), "{name}");
+        // What a read is answered is kept nowhere, so it is handed over whole.
+        world.connector.then([Act::ApplyWith(large.clone())]);
+        let read = action("orders.get", "e", "r", json!({}));
+        let read = one(&executor, world, read).await;
+        assert!(read.result.as_deref() == Some(&large), "{name}");
+    }
 }

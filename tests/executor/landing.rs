@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use operators_kernel::life::Phase;
-use operators_kernel::{ReceiptKind, Resolution, ResolveAnswer, Resolver, Verdict};
+use operators_kernel::{
+    OnUnknown, ReceiptKind, Resolution, ResolveAnswer, Resolver, ToolContract, Verdict,
+};
 use operators_tests::fakes::{Act, Fault, Op};
-use operators_tests::fixtures::{World, action, hold, key, tenant};
+use operators_tests::fixtures::{World, action, hold, key, registry_with, tenant};
 use serde_json::json;
 
 use crate::support::{
@@ -72,6 +74,30 @@ async fn after_an_idempotent_resend_others_wait_until_the_first_can_no_longer_la
     );
     world.clock.advance(Duration::from_millis(1_500));
     assert!(one(&executor, &world, tag("k2")).await.ok);
+}
+
+/// Rule 4.8: so it is where a tool is sent again at its owner's word (`on_unknown = "retry"`).
+#[tokio::test]
+async fn after_a_retried_opaque_call_others_wait_until_the_first_can_no_longer_land() {
+    let mut world = memory().world;
+    world.registry = Arc::new(registry_with(&world.connector, |_, contract| {
+        ToolContract {
+            on_unknown: OnUnknown::Retry,
+            ..contract
+        }
+    }));
+    let executor = world.start().await;
+    world.connector.then([Act::Unknown]);
+    let first = one(&executor, &world, hold("e", "k")).await;
+    assert_eq!(words(&first), "ALLOW false in_doubt");
+    assert_eq!(
+        words(&one(&executor, &world, hold("e", "k")).await),
+        "ALLOW true -"
+    );
+    let early = one(&executor, &world, hold("e", "k2")).await;
+    assert_eq!(words(&early), "BLOCK false entity_in_doubt");
+    world.clock.advance(Duration::from_secs(2));
+    assert!(one(&executor, &world, hold("e", "k2")).await.ok);
 }
 
 /// Rule 4.6: the deadline runs from the intent, for that is what quiescence is counted from. A

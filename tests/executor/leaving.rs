@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use operators_kernel::life::Phase;
+use operators_tests::crowds::leave_while_waiting;
 use operators_tests::fakes::{Act, Fault, Op};
 use operators_tests::fixtures::{action, hold};
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use crate::support::{
     Home, at_rest, begin, each_store, effects, faulty, held_inside, let_others_run, memory,
@@ -136,6 +138,62 @@ async fn who_leaves_the_queue_of_the_store_gives_its_place_back() {
         assert_eq!(effects(world), ["k0", "k1", "k2"], "{name}");
         assert_eq!(phase(world, "left").await, None, "{name}");
         assert_eq!(proposals(world).await.len(), 3, "{name}");
+    }
+}
+
+/// Rule 2.7: hundreds of callers wait at the store behind another executor, and leave just before
+/// their turns come, all at once. None of them is sent, no read either, and all of their places are
+/// given back.
+#[tokio::test]
+async fn callers_that_leave_while_they_wait_at_the_store_send_nothing() {
+    for Home { world, .. } in each_store() {
+        let store = || Arc::clone(&world.store);
+        leave_while_waiting(store(), store(), 200).await;
+    }
+}
+
+/// Rule 2.7: the caller leaves while the claim that follows its wait is at the store, which grants it.
+/// The grant is given back, with a receipt that says so (rule 5.1), and its key is free.
+#[tokio::test]
+async fn a_grant_that_finds_its_waiting_caller_gone_is_given_back() {
+    for Home { world, name, .. } in &each_store() {
+        let other = Arc::new(neighbour(world).start().await);
+        let first = held_inside(&other, world, hold("e", "k0")).await;
+        let mut here = neighbour(world);
+        let store = faulty(&mut here);
+        let executor = Arc::new(here.start().await);
+        let leaver = begin(&executor, &here, hold("e", "left")).await;
+        until("it waits at the store", || store.count(Op::Claim) > 1).await;
+        let gate = Arc::new(Semaphore::new(0));
+        store.by_chance({
+            let gate = Arc::clone(&gate);
+            move |op| match op {
+                Op::Claim => Fault::Hold(Arc::clone(&gate)),
+                _ => Fault::None,
+            }
+        });
+        world.connector.gate.add_permits(1);
+        assert!(first.await.expect("joins").expect("a result").ok);
+        for _ in 0..2_000 {
+            if phase(world, "left").await == Some(Phase::Intent) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(phase(world, "left").await, Some(Phase::Intent), "{name}");
+        leaver.abort();
+        assert!(leaver.await.expect_err("left").is_cancelled());
+        gate.add_permits(1_000);
+        at_rest(&executor).await;
+        assert_eq!(effects(world), ["k0"], "{name}");
+        assert_eq!(phase(world, "left").await, Some(Phase::Failed), "{name}");
+        let left = proposals(world).await.pop().expect("a receipt");
+        assert_eq!(
+            left.error.as_deref(),
+            Some("nothing was sent: its caller left before its turn came"),
+            "{name}"
+        );
+        assert!(one(&executor, &here, hold("e", "left")).await.ok, "{name}");
     }
 }
 

@@ -11,6 +11,7 @@ mod leases;
 mod leaving;
 mod order;
 mod receipts;
+mod runtimes;
 mod secrets;
 mod simulation;
 mod stores;

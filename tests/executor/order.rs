@@ -50,6 +50,11 @@ impl TrustPolicy for TracedPolicy {
         self.trace.note("policy: asked");
         self.inner.evaluate(question)
     }
+
+    fn evaluate_read(&self, question: &TrustQuestion<'_>) -> Ruling {
+        self.trace.note("policy: asked about a read");
+        self.inner.evaluate_read(question)
+    }
 }
 
 #[derive(Debug)]
@@ -150,10 +155,10 @@ async fn an_action_waits_for_its_turn_before_anything_else() {
     assert_eq!(executor.entities_in_flight(), 0);
 }
 
-/// Rule 1.2: a read meets neither dedup nor policy nor claim, and its receipt is durable before
-/// its result is given.
+/// Rule 1.2: a read meets neither dedup nor rules nor claim, and its receipt is durable before its
+/// result is given. Whether its operator reaches it is asked after its turn.
 #[tokio::test]
-async fn a_read_is_invoked_after_its_turn_without_dedup_and_without_policy() {
+async fn a_read_is_invoked_after_its_turn_without_dedup_and_without_rules() {
     let stage = stage();
     let executor = started(&stage).await;
     stage.policy.change(TrustDecision::Block);
@@ -167,6 +172,7 @@ async fn a_read_is_invoked_after_its_turn_without_dedup_and_without_policy() {
             stage.trace.take(),
             [
                 "store: passed",
+                "policy: asked about a read",
                 "connector: called, key none",
                 "connector: answered",
                 "store: recorded",

@@ -67,6 +67,10 @@ impl TrustPolicy for Listening {
         heard.push(question.tenant.to_string());
         AllowAll.evaluate(question)
     }
+
+    fn evaluate_read(&self, question: &TrustQuestion<'_>) -> Ruling {
+        self.evaluate(question)
+    }
 }
 
 /// Rule 10.1: trust judges a rehearsal as it would judge the real thing.

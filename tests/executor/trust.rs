@@ -10,11 +10,14 @@ use operators_kernel::{
     Shared, TrustDecision, TrustPolicy, TrustQuestion,
 };
 use operators_policies::{LiveRules, Policy, Reach, RuleSet};
-use operators_tests::fakes::{Act, Panics, Says};
+use operators_tests::fakes::{Act, AllowAll, Panics, Says};
 use operators_tests::fixtures::{World, action, hold};
 use serde_json::{Number, json};
 
-use crate::support::{Home, each_store, effects, memory, one, phase, proposals, words};
+use crate::support::{
+    Home, begin_for, each_store, effects, held_inside, let_others_run, memory, one, phase,
+    proposals, words,
+};
 
 fn rules(texts: &[&str]) -> RuleSet {
     rules_for(texts, BTreeMap::new())
@@ -111,6 +114,84 @@ async fn rules_are_a_set_whose_order_never_matters() {
     }
 }
 
+/// Rules 1.2 and 6.5: `requires` bounds reads as well. Outside it a read waits for its turn, is
+/// blocked with a receipt, and nothing is sent; a dry run says so beforehand. Other operators, and a
+/// plan without one, are not bound by it.
+#[tokio::test]
+async fn a_read_outside_an_operators_reach_is_blocked() {
+    let name = OperatorName::parse("ship-risk").expect("a name");
+    let reach = Reach::parse("shop:orders.hold").expect("a reach");
+    let open = "policy = \"open\"\nversion = 1\n[[rule]]\nname = \"all\"\ndecision = \"ALLOW\"\n";
+    let reaches = BTreeMap::from([(name.clone(), vec![reach])]);
+    let world = under(rules_for(&[open], reaches));
+    let executor = Arc::new(world.start().await);
+    let mut run = world.run();
+    run.operator = Some(name);
+    let read = action("orders.get", "e", "r", json!({}));
+    let plan = operators_tests::fixtures::plan(vec![read.clone()]);
+    let forecast = operators_kernel::forecast(&world.seams(), &run, &plan).await;
+    let forecast = forecast.expect("a forecast").remove(0);
+    assert_eq!((forecast.ok, forecast.decision.as_str()), (false, "BLOCK"));
+    assert_eq!(forecast.error.as_deref(), Some(BLOCKED_BY_TRUST_POLICY));
+    let first = held_inside(&executor, &world, hold("e", "k0")).await;
+    let waiting = begin_for(&executor, run.clone(), read.clone()).await;
+    let_others_run().await;
+    assert!(!waiting.is_finished(), "it is answered after its turn");
+    world.connector.gate.add_permits(1);
+    assert!(first.await.expect("joins").expect("a result").ok);
+    let result = waiting.await.expect("joins").expect("a result");
+    assert_eq!(words(&result), "BLOCK false policy");
+    assert_eq!(result.error.as_deref(), Some(BLOCKED_BY_TRUST_POLICY));
+    assert_eq!(world.connector.calls().len(), 1, "the read was sent");
+    let receipt = proposals(&world).await.pop().expect("a receipt");
+    assert_eq!(receipt.receipt_id, result.receipt_id);
+    assert_eq!(receipt.decision, Some(Disposition::Block));
+    let note = receipt.note.as_deref();
+    assert_eq!(note, Some("outside the operator's `requires`"));
+    run.operator = None;
+    let by_hand = executor.run_action(&run, read).await.expect("a result");
+    assert_eq!(words(&by_hand), "ALLOW true -");
+}
+
+/// Rules 1.2, 6.4 and 10.1: any policy is asked about a read, with the tenant itself. One that does
+/// not plainly allow it, or panics, blocks it.
+#[tokio::test]
+async fn a_read_runs_only_where_the_policy_allows_it() {
+    let of_reads = |decision| -> Arc<dyn TrustPolicy> { Arc::new(OfReads(decision)) };
+    let cases: [(Arc<dyn TrustPolicy>, &str); 5] = [
+        (Arc::new(AllowAll), "ALLOW true -"),
+        (Arc::new(Panics), "BLOCK false policy"),
+        (of_reads(TrustDecision::Alert), "BLOCK false policy"),
+        (of_reads(TrustDecision::Block), "BLOCK false policy"),
+        (of_reads(TrustDecision::Allow), "ALLOW true -"),
+    ];
+    for (policy, expected) in cases {
+        let mut world = memory().world;
+        world.policy = policy;
+        let executor = world.start().await;
+        let read = action("orders.get", "e", "r", json!({}));
+        let result = one(&executor, &world, read).await;
+        assert_eq!(words(&result), expected);
+        assert_eq!(world.connector.calls().len(), usize::from(result.ok));
+        assert_eq!(proposals(&world).await.len(), 1);
+    }
+}
+
+/// Says this of reads, and blocks everything else.
+#[derive(Debug)]
+struct OfReads(TrustDecision);
+
+impl TrustPolicy for OfReads {
+    fn evaluate(&self, _question: &TrustQuestion<'_>) -> Ruling {
+        Ruling::closed("asked as if it were no read")
+    }
+
+    fn evaluate_read(&self, question: &TrustQuestion<'_>) -> Ruling {
+        assert_eq!(*question.tenant, operators_tests::fixtures::tenant());
+        Ruling::of(self.0)
+    }
+}
+
 /// Rule 6.5: an operator's `requires` is its whole reach.
 #[tokio::test]
 async fn a_tool_outside_an_operators_reach_is_blocked() {
@@ -165,10 +246,8 @@ async fn a_policy_that_panics_blocks_everything() {
         assert_eq!(executor.entities_in_flight(), 0, "{name}");
         assert_eq!(proposals(&world).await.len(), 3, "{name}");
         let read = action("orders.get", "e", "r", json!({}));
-        assert!(
-            one(&executor, &world, read).await.ok,
-            "{name}: a read is not weighed"
-        );
+        let result = one(&executor, &world, read).await;
+        assert_eq!(words(&result), "BLOCK false policy", "{name}: a read");
     }
 }
 
@@ -258,6 +337,10 @@ struct Unkept(Ruling);
 impl TrustPolicy for Unkept {
     fn evaluate(&self, _question: &TrustQuestion<'_>) -> Ruling {
         self.0.clone()
+    }
+
+    fn evaluate_read(&self, _question: &TrustQuestion<'_>) -> Ruling {
+        Ruling::of(TrustDecision::Allow)
     }
 }
 

@@ -11,6 +11,7 @@ mod pauses;
 mod pgbouncer;
 mod receipts;
 mod rollback;
+mod runtimes;
 mod settled;
 mod statements;
 mod transactions;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use operators_kernel::life::Phase;
 use operators_kernel::{Beat, ClaimAnswer, Reason, Settlement};
 use operators_tests::conformance::desk::{Desk, applied, ask, failed};
+use operators_tests::crowds::leave_while_waiting;
 use operators_tests::fixtures::entity;
 use operators_tests::postgres::{connect, run};
 use sqlx::Row;
@@ -53,6 +54,16 @@ async fn a_settle_wakes_whoever_waits() {
         quickest < Duration::from_millis(100),
         "woken after {quickest:?} at best"
     );
+}
+
+/// Rule 2.7.
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_that_leave_while_they_wait_at_the_store_send_nothing() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let (one, other) = (desk(&database.url()).await, desk(&database.url()).await);
+    leave_while_waiting(one.store, other.store, 200).await;
 }
 
 /// A claim that was on its way while its session was buried leaves an intent that nobody watches;

@@ -256,6 +256,10 @@ impl TrustPolicy for AllowAll {
     fn evaluate(&self, _question: &TrustQuestion<'_>) -> Ruling {
         ruling(TrustDecision::Allow)
     }
+
+    fn evaluate_read(&self, _question: &TrustQuestion<'_>) -> Ruling {
+        Ruling::of(TrustDecision::Allow)
+    }
 }
 
 /// Answers the same to everything, and counts the questions. The answer can be changed.
@@ -290,6 +294,10 @@ impl TrustPolicy for Says {
         self.asked.fetch_add(1, Ordering::SeqCst);
         ruling(*self.decision.lock().expect("decision"))
     }
+
+    fn evaluate_read(&self, _question: &TrustQuestion<'_>) -> Ruling {
+        Ruling::of(TrustDecision::Allow)
+    }
 }
 
 /// Panics at every question.
@@ -298,6 +306,10 @@ pub struct Panics;
 
 impl TrustPolicy for Panics {
     fn evaluate(&self, _question: &TrustQuestion<'_>) -> Ruling {
+        panic!("scripted policy panic")
+    }
+
+    fn evaluate_read(&self, _question: &TrustQuestion<'_>) -> Ruling {
         panic!("scripted policy panic")
     }
 }

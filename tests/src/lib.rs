@@ -2,6 +2,7 @@
 
 pub mod chromium;
 pub mod conformance;
+pub mod crowds;
 pub mod duckdb;
 pub mod dynamodb;
 pub mod fakes;
@@ -11,6 +12,7 @@ pub mod kit;
 pub mod mcp;
 pub mod postgres;
 pub mod proxy;
+pub mod runtimes;
 pub mod sink;
 pub mod stores;
 

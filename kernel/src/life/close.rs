@@ -8,6 +8,7 @@ use crate::durable::{
 };
 use crate::life::{Application, EntityRecord, KeyRecord, Phase};
 use crate::receipt::{AttemptMark, Ending, Receipt};
+use crate::said;
 use crate::shared::Shared;
 
 use std::time::Duration;
@@ -95,12 +96,19 @@ pub fn resolve(
     let receipt_id = resolution.receipt_id.clone();
     let ending = match &resolution.verdict {
         Verdict::Applied(effect) => {
-            record.set_applied(key.attempt, receipt_id.clone(), resolution.at, effect);
+            // Where only one attempt is undecided, that is the one that happened.
+            let attempt = match key.open_attempts.as_slice() {
+                [only] => *only,
+                _ => key.attempt,
+            };
+            let (effect, digest) = said::answer(effect, resolution.result_digest);
+            let effect_id = effect.effect_id.clone();
+            record.set_applied(attempt, receipt_id.clone(), resolution.at, &effect);
             entity.note_revision(key.proposal.revision);
             entity.wait_for_open_attempts(&record);
             Ending::Applied {
-                result_digest: resolution.result_digest,
-                effect_id: effect.effect_id.clone(),
+                result_digest: digest,
+                effect_id,
             }
         }
         Verdict::NotApplied => {

@@ -1,9 +1,9 @@
 //! An operator's `requires` is its whole reach.
 
-use operators_kernel::Ruling;
 use operators_kernel::TrustDecision::{Allow, Block};
+use operators_kernel::{Ruling, TrustPolicy};
 
-use super::{Asked, HOLD, ask, policy, reaches, rules};
+use super::{Asked, HOLD, ask, policy, reaches, rules, with_question};
 use crate::RuleSet;
 
 const BY_SHIP_RISK: Asked<'static> = Asked {
@@ -54,6 +54,25 @@ fn it_never_opens_what_the_rules_close() {
     rules(&set, BY_SHIP_RISK, Block, Some("no"));
     let set = RuleSet::new(Vec::new(), reach).expect("no policies");
     assert_eq!(ask(&set, BY_SHIP_RISK), Ruling::closed("no policy files"));
+}
+
+/// Rule 6.5: of reads, too; no rule speaks of those, not even one that blocks everything.
+#[test]
+fn it_bounds_reads_and_nothing_else_does() {
+    let text = "policy = \"p\"\nversion = 1\n[[rule]]\nname = \"no\"\ndecision = \"BLOCK\"";
+    let set = |requires| {
+        let reach = reaches("ship-risk", requires);
+        RuleSet::new(vec![policy(text)], reach).expect("one policy")
+    };
+    let asked = |set: &RuleSet, asked| with_question(asked, |question| set.evaluate_read(question));
+    let inside = asked(&set(&["shop:orders.hold"]), BY_SHIP_RISK);
+    assert_eq!(inside, Ruling::of(Allow));
+    for requires in [&["shop:orders.release"][..], &[]] {
+        let outside = asked(&set(requires), BY_SHIP_RISK);
+        let closed = Ruling::closed("outside the operator's `requires`");
+        assert_eq!(outside, closed, "{requires:?}");
+        assert_eq!(asked(&set(requires), HOLD), Ruling::of(Allow));
+    }
 }
 
 #[test]

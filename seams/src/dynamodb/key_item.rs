@@ -1,10 +1,10 @@
 //! A key as an item.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use operators_kernel::life::{Application, KeyRecord, Phase};
+use operators_kernel::life::{KeyRecord, Phase};
 use operators_kernel::{
     EntityKey, Fence, Fingerprint, IdempotencyKey, NoDigest, Proposal, SessionId, StoreTime,
-    TenantId, json,
+    TenantId,
 };
 
 use super::fields::{Fields, number, text};
@@ -17,10 +17,6 @@ use super::write::Write;
 /// everything else they are below its 400 KB.
 const PROPOSAL_WHOLE_MAX: usize = 200 * 1024;
 const APPLICATION_WHOLE_MAX: usize = 130 * 1024;
-
-/// The most bytes of a result that are kept: with the receipt of the largest arguments, which is in
-/// the same write, it is below the 4 MB that one takes.
-const RESULT_BYTES_MAX: usize = 1_500_000;
 
 /// A key as it is kept.
 #[derive(Debug, Clone)]
@@ -213,7 +209,7 @@ impl KeyItem {
             put("open", AttributeValue::L(open.collect()));
         }
         if let Some(application) = &record.application {
-            put("application", text(to_json(&kept(application.clone())?)?));
+            put("application", text(to_json(application)?));
         }
         if record.phase == Phase::Intent {
             put(INTENT_OF, text(record.session.to_string()));
@@ -231,15 +227,4 @@ fn fingerprint(text: &str) -> Result<Fingerprint, String> {
 fn attempt_id(record: &KeyRecord) -> String {
     let receipt_id = &record.proposal.receipt_id;
     format!("{receipt_id}#{}.{}", record.generation, record.attempt)
-}
-
-/// A result too large for one write is kept as its digest.
-fn kept(mut application: Application) -> Result<Application, String> {
-    let result = &mut application.original.result;
-    let bytes = to_json(result)?.len();
-    if bytes > RESULT_BYTES_MAX {
-        let digest = json::digest(result).map_err(|error| error.to_string())?;
-        *result = serde_json::json!({ "digest": digest, "bytes": bytes, "kept": false }).into();
-    }
-    Ok(application)
 }

@@ -5,7 +5,7 @@ mod steps;
 use std::sync::Arc;
 
 use operators_kernel::life::{EntityRecord, KeyRecord, Phase};
-use operators_kernel::{EffectClass, SettledOutcome, Settlement, Shared, StoreTime};
+use operators_kernel::{EffectClass, OnUnknown, SettledOutcome, Settlement, Shared, StoreTime};
 
 /// A rule taken out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub(super) enum Broken {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     pub(super) effect: EffectClass,
+    /// What a doubt leads to.
+    pub(super) on_unknown: OnUnknown,
     pub(super) keys: usize,
     /// Crashes, and leases of living owners that run out.
     pub(super) mishaps: u8,
@@ -208,7 +210,8 @@ impl World {
 
     /// The first invariant this state violates.
     pub(super) fn violated(&self, rules: &Rules) -> Option<Invariant> {
-        let counts = !matches!(rules.effect, EffectClass::Idempotent);
+        // Sent again at its owner's word, an opaque call may take effect twice.
+        let counts = rules.effect != EffectClass::Idempotent && rules.on_unknown == OnUnknown::Hold;
         if counts && self.effects.iter().any(|effects| *effects > 1) {
             return Some(Invariant::OneEffect);
         }

@@ -7,9 +7,9 @@ use operators_kernel::life::{
     self, ClaimStep, EntityRecord, ForgetStep, KeyRecord, Phase, ResolveStep, Turn,
 };
 use operators_kernel::{
-    Beat, Claim, ClaimAnswer, EntityKey, Forget, ForgetAnswer, IdempotencyKey, Receipt,
-    ReceiptOutcome, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement, Shared, Slip,
-    StoreTime, TenantId, Ticket, Timestamp,
+    Beat, Claim, ClaimAnswer, EffectClass, EntityKey, Forget, ForgetAnswer, IdempotencyKey,
+    Receipt, ReceiptOutcome, Resolution, ResolveAnswer, SessionId, SettleAnswer, Settlement,
+    Shared, Slip, StoreTime, TenantId, Ticket, Timestamp,
 };
 
 /// How much time passes between two calls: more than a short lease.
@@ -352,6 +352,19 @@ impl Model {
             let keys = || self.keys.values().filter(|key| place_of(key) == *name);
             let intents: Vec<_> = keys().filter(|key| key.phase == Phase::Intent).collect();
             assert!(intents.len() <= 1, "{place}: two intents on {name:?}");
+            // Rule 4.8: nothing was begun while another key's abandoned request could still land.
+            for (intent, key) in intents
+                .iter()
+                .flat_map(|one| keys().map(move |key| (one, key)))
+            {
+                let is_awaited = key.phase == Phase::Applied
+                    && !key.open_attempts.is_empty()
+                    && !matches!(key.effect, EffectClass::Keyed { .. });
+                assert!(
+                    !is_awaited || key.open_until <= intent.first_intent_at,
+                    "{place}: a request on {name:?} was overtaken"
+                );
+            }
             let owner = intents.first().map(|key| key.session);
             assert_eq!(entity.holder, owner, "{place}: the turn on {name:?}");
             let doubts: Vec<_> = keys()

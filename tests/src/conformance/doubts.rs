@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use operators_kernel::life::Phase;
 use operators_kernel::{
-    Claim, ClaimAnswer, EffectClass, OnDoubt, OnUnknown, Packed, Reason, ReceiptKind,
-    ReceiptOutcome, ResolveAnswer, Resolver, Verdict,
+    Claim, ClaimAnswer, Effect, EffectClass, OnDoubt, OnUnknown, Packed, RESULT_BYTES_MAX, Reason,
+    ReceiptKind, ReceiptOutcome, ResolveAnswer, Resolver, Verdict, json,
 };
 use serde_json::json;
 
@@ -199,6 +199,111 @@ pub async fn a_resend_left_behind_by_a_late_answer_is_waited_for(bench: &dyn Ben
         assert_eq!(desk.key(ending).await.phase, Phase::Applied);
         desk.refused_as(Reason::EntityInDoubt, &ask(ending, "k2"))
             .await;
+    }
+}
+
+/// By rule 4.8, of every kind of tool: whichever way the key was settled, what was sent before and
+/// may still land is waited for.
+pub async fn whatever_settled_a_key_its_abandoned_requests_are_waited_for(bench: &dyn Bench) {
+    let kinds = [
+        EffectClass::Opaque,
+        EffectClass::Probeable,
+        EffectClass::Idempotent,
+    ];
+    for effect in kinds {
+        for ending in ["a resend", "a late answer", "a person", "the probe"] {
+            let desk = Desk::open(bench).await;
+            let place = format!("{ending} of {}", effect.as_str());
+            let mut claim = ask_as(effect, &place, &place);
+            claim.on_unknown = OnUnknown::Retry;
+            let first = desk.run(&claim, unknown()).await;
+            let second = desk.take(&again(&claim)).await;
+            if ending == "a resend" {
+                desk.end(&second, applied()).await;
+            } else {
+                desk.end(&second, unknown()).await;
+            }
+            match ending {
+                "a late answer" => drop(desk.end(&first, applied()).await),
+                "a person" => drop(desk.resolve(&place, 2, it_happened()).await),
+                "the probe" => {
+                    desk.answer(&place, 2, it_happened(), Resolver::Probe).await;
+                }
+                _ => {}
+            }
+            assert_eq!(desk.key(&place).await.phase, Phase::Applied, "{place}");
+            let refusal = desk.refusal(&ask(&place, &format!("{place}, k2"))).await;
+            assert_eq!(refusal.reason, Reason::EntityInDoubt, "{place}");
+            assert!(refusal.error.contains("may still land"), "{place}");
+            desk.duplicate(&again(&claim)).await;
+        }
+    }
+}
+
+/// By rule 4.8: a vendor that honours keys takes all attempts for one, for as long as it knows the
+/// key; past its window it may take the abandoned one for another.
+pub async fn a_keyed_vendors_abandoned_requests_are_waited_for_only_past_its_window(
+    bench: &dyn Bench,
+) {
+    let desk = Desk::open(bench).await;
+    let claim = ask_as(KEYED, "order:1", "k1");
+    doubt(&desk, &claim).await;
+    desk.run(&again(&claim), applied()).await;
+    desk.take(&ask("order:1", "k2")).await;
+
+    let brief = EffectClass::Keyed { window_ms: 1_000 };
+    let mut claim = ask_as(brief, "order:2", "k3");
+    claim.on_unknown = OnUnknown::Retry;
+    desk.run(&claim, unknown()).await;
+    desk.run(&again(&claim), applied()).await;
+    desk.refused_as(Reason::EntityInDoubt, &ask("order:2", "k4"))
+        .await;
+}
+
+/// By rule 4.8: where only one attempt is undecided, that is the one that a person saw, whatever was
+/// tried after it; nothing else is on its way.
+pub async fn what_a_person_saw_is_the_only_attempt_that_was_undecided(bench: &dyn Bench) {
+    let desk = Desk::open(bench).await;
+    let claim = ask_as(EffectClass::Idempotent, "order:1", "k1");
+    let first = desk.run(&claim, unknown()).await;
+    desk.run(&again(&claim), failed()).await;
+    let told = desk.resolve("k1", 2, it_happened()).await;
+    assert_eq!(told, ResolveAnswer::Resolved(Phase::Applied));
+    let record = desk.key("k1").await;
+    assert_eq!(record.open_attempts, [0_u32; 0]);
+    assert_eq!(record.application.expect("applied").attempt, 1);
+    desk.take(&ask("order:1", "k2")).await;
+    let late = desk.end(&first, applied()).await;
+    assert!(!late.double_applied, "it is what the person saw");
+}
+
+/// By rule 7.1: an answer that a person or a program gives for the vendor is bounded as the vendor's
+/// own is, and what is kept is what the receipt's digest speaks of.
+pub async fn an_answer_too_long_to_keep_closes_its_doubt_all_the_same(bench: &dyn Bench) {
+    let long = json!("a".repeat(RESULT_BYTES_MAX - 1));
+    let deep = (0..100).fold(json!(1), |inner, _| json!([inner]));
+    for (name, result) in [("long", long), ("deep", deep)] {
+        let desk = Desk::open(bench).await;
+        desk.run(&ask(name, name), unknown()).await;
+        let verdict = Verdict::Applied(Effect {
+            result: result.into(),
+            effect_id: Some("v".repeat(100_000)),
+        });
+        let told = desk.resolve(name, 1, verdict).await;
+        assert_eq!(told, ResolveAnswer::Resolved(Phase::Applied));
+        let kept = desk.duplicate(&ask(name, name)).await.result.unpack();
+        let text = kept.as_str().expect("a sentence");
+        assert!(text.ends_with("which is not kept"), "{name}");
+        let receipts = desk.trail().await;
+        let correction = receipts
+            .iter()
+            .rfind(|receipt| receipt.kind == ReceiptKind::Correction)
+            .expect("a correction");
+        let digest = json::digest(&kept).expect("a digest");
+        let kept = correction.result_digest.as_deref();
+        assert_eq!(kept, Some(&*digest.to_string()), "{name}");
+        let effect_id = correction.effect_id.as_deref().expect("an id");
+        assert!(effect_id.ends_with("… (cut, 100000 bytes in all)"));
     }
 }
 

@@ -3,7 +3,7 @@
 //! It wraps any store and changes nothing at rest. Every method stands here by name, so that a new
 //! one cannot slip past it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -93,6 +93,7 @@ pub struct FaultyExec {
     scripts: Mutex<BTreeMap<Op, VecDeque<Fault>>>,
     chance: Mutex<Option<Chance>>,
     counts: Mutex<BTreeMap<Op, usize>>,
+    waited_on: Mutex<BTreeSet<EntityKey>>,
     redaction_key: Option<RedactionKey>,
     trace: Trace,
 }
@@ -113,6 +114,7 @@ impl FaultyExec {
             scripts: Mutex::default(),
             chance: Mutex::default(),
             counts: Mutex::default(),
+            waited_on: Mutex::default(),
             redaction_key: None,
             trace: Trace::default(),
         }
@@ -153,6 +155,11 @@ impl FaultyExec {
     pub fn count(&self, op: Op) -> usize {
         let counts = self.counts.lock().expect("counts");
         counts.get(&op).copied().unwrap_or(0)
+    }
+
+    /// On how many entities a caller has begun to wait for its turn.
+    pub fn waited_on(&self) -> usize {
+        self.waited_on.lock().expect("waited on").len()
     }
 
     fn fault(&self, op: Op) -> Fault {
@@ -303,6 +310,10 @@ impl DurableExec for FaultyExec {
     }
 
     async fn wait(&self, tenant: &TenantId, entity: &EntityKey, ticket: Ticket, asked: u32) {
+        self.waited_on
+            .lock()
+            .expect("waited on")
+            .insert(entity.clone());
         self.inner.wait(tenant, entity, ticket, asked).await;
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use operators_kernel::{
     Disposition, EffectClass, EventEnvelope, ExecutionPlan, Forecast, PlannedAction, PolicyRef,
-    Reason, RunContext, ToolRegistry as _, TrustQuestion, forecast, json,
+    Reason, RunContext, ToolRegistry as _, TrustPolicy as _, TrustQuestion, forecast, json,
 };
 use operators_policies::{Check, Explanation, Finding};
 use operators_seams::MemoryStore;
@@ -37,7 +37,8 @@ struct Evaluated<'a> {
     entity_key: &'a str,
     idempotency_key: &'a str,
     decision: Disposition,
-    /// Whether trust was asked: it is not of a read, an unknown tool, or arguments that do not fit.
+    /// Whether the rules were asked: they are not of a read, an unknown tool, or arguments that do not
+    /// fit.
     weighed: bool,
     reason: Option<Reason>,
     error: Option<&'a str>,
@@ -167,6 +168,11 @@ fn evaluated<'a>(
     explained: Option<&'a Explanation<'a>>,
 ) -> Evaluated<'a> {
     let ruling = explained.map(|explained| &explained.ruling);
+    // A read that trust blocks: no rule was asked, but its operator's reach was.
+    let of_read = (explained.is_none() && told.reason == Some(Reason::Policy)).then(|| {
+        let question = question(context, &told.action);
+        trust.rules.evaluate_read(&question)
+    });
     let mut rules: Vec<Asked<'a>> = Vec::new();
     if let Some(explained) = explained {
         let findings = explained.findings.iter().chain(&explained.silent);
@@ -183,7 +189,9 @@ fn evaluated<'a>(
         error: told.error.as_deref(),
         rule: ruling.and_then(|ruling| ruling.rule.as_deref()),
         policy: ruling.and_then(|ruling| ruling.policy.as_deref()),
-        because: ruling.and_then(|ruling| ruling.because.clone()),
+        because: ruling
+            .or(of_read.as_ref())
+            .and_then(|ruling| ruling.because.clone()),
         rules,
     }
 }
@@ -257,7 +265,7 @@ fn table(evaluated: &[Evaluated<'_>]) -> String {
             }
             (Some(because), _, _) => because.to_owned(),
             (None, Some(error), false) => error.to_owned(),
-            (None, None, false) => "a read: trust is not asked".to_owned(),
+            (None, None, false) => "a read: no rule speaks of it".to_owned(),
             (None, _, true) => String::new(),
         };
         table.row([

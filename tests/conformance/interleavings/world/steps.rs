@@ -342,6 +342,7 @@ fn claim_of(key: usize, fence: u64, session: u64, rules: &Rules) -> Claim {
     let mut claim = templates[key].clone();
     claim.proposal.receipt_id = format!("rc_{fence}").into();
     claim.effect = rules.effect;
+    claim.on_unknown = rules.on_unknown;
     claim.session = SessionId(session);
     claim.deadline = Duration::from_micros(DEADLINE.unsigned_abs());
     claim.max_land = Duration::from_micros(MAX_LAND.unsigned_abs());

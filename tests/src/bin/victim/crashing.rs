@@ -265,6 +265,10 @@ impl<P: TrustPolicy> TrustPolicy for CrashingPolicy<P> {
         self.wires.pass(Point::AfterGate);
         ruling
     }
+
+    fn evaluate_read(&self, question: &TrustQuestion<'_>) -> Ruling {
+        self.inner.evaluate_read(question)
+    }
 }
 
 /// What a connector changes, to see when it did.

@@ -11,7 +11,7 @@ use operators_connectors::{
 };
 use operators_kernel::{
     Call, Connector, ConnectorError, ConnectorName, Effect, EffectClass, InvokeOutcome,
-    ProbeOutcome, Ruling, ToolName, TrustPolicy, TrustQuestion,
+    ProbeOutcome, Ruling, ToolName, TrustDecision, TrustPolicy, TrustQuestion,
 };
 use operators_tests::fakes::AllowAll;
 use operators_tests::sink;
@@ -206,6 +206,10 @@ impl TrustPolicy for Bouncer {
             return Ruling::closed("its key says so");
         }
         AllowAll.evaluate(question)
+    }
+
+    fn evaluate_read(&self, _question: &TrustQuestion<'_>) -> Ruling {
+        Ruling::of(TrustDecision::Allow)
     }
 }
 
