@@ -132,7 +132,7 @@ impl Weighed {
             case.proposal = claim.proposal.clone();
             match answer {
                 ClaimAnswer::Claimed(mark) => {
-                    let claimed = self.granted(claim.session, mark, since);
+                    let claimed = Box::new(self.granted(claim.session, mark, since));
                     if waits > 0 && reply.is_caller_gone() {
                         return Box::pin(claimed.give_up(CALLER_LEFT, reply)).await;
                     }
@@ -170,14 +170,14 @@ impl Weighed {
         session: SessionId,
         mark: AttemptMark,
         since: Duration,
-    ) -> Box<Claimed> {
+    ) -> Claimed {
         self.case.name_approver(&mark);
-        Box::new(Claimed {
+        Claimed {
             weighed: self,
             session,
             mark,
             since,
-        })
+        }
     }
 
     /// The store did not answer in time, so whether the claim landed is not known, and the caller
@@ -207,7 +207,7 @@ impl Weighed {
                 .map(|mut found| found.pop())
             {
                 Ok(Some(ClaimAnswer::Claimed(mark))) => {
-                    let claimed = self.granted(claim.session, mark, Duration::ZERO);
+                    let claimed = Box::new(self.granted(claim.session, mark, Duration::ZERO));
                     let why = "the store did not answer in time";
                     return claimed.give_up(why, reply).await;
                 }

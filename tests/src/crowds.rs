@@ -93,7 +93,8 @@ pub async fn leave_while_waiting(
     assert_eq!(sent(), 0, "of {entities} that had left");
     // Their places are gone: what comes behind them on each entity has its turn.
     for n in 0..entities {
-        let next = held_by.run_action(&holder.run(), hold(&format!("e{n}"), &format!("next{n}")));
+        let run = holder.run();
+        let next = held_by.run_action(&run, hold(&format!("e{n}"), &format!("next{n}")));
         let next = tokio::time::timeout(GIVEN_BACK_WITHIN, next).await;
         let next = next.expect("the place is given back").expect("a result");
         assert!(next.ok, "{next:?}");
