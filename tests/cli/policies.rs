@@ -1,7 +1,7 @@
 //! Trust from outside: closed by default, broken policies stop everything, rules are cited.
 
 use operators::{Disposition, Reason};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Project, action, hold};
 
@@ -206,7 +206,9 @@ fn a_read_outside_requires_is_blocked_and_nothing_is_sent() {
     let read = action("orders.get", "SO-1", json!({}));
     project.write("plan.json", json!([read]).to_string());
     let args = ["run", "--once", "holder", "--dry-run", "--json"];
-    assert_eq!(project.run(&args).ended(3).decisions(), ["BLOCK"]);
+    let forecast = project.run(&args).ended(3).stdout;
+    let forecast: Value = serde_json::from_str(&forecast).expect("JSON");
+    assert_eq!(forecast[0]["decision"], "BLOCK");
     assert!(project.receipts().is_empty());
     let said = project.run(&["run", "--once", "holder"]).ended(3);
     said.tells("`requires` in operators.toml");

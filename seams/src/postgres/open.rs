@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     /// Of every script of the schema that has the number [`SCHEMA`].
-    const SCRIPTS: &str = "sha256:8ffece0ab4dd64d08c40d1562f2dd5519feb28896870a098ab72f6d2bee41cc2";
+    const SCRIPTS: &str = "sha256:05a72e83288451ded67ede44ffcea9b45c8e738551e0ff3dc0d8c0556cff6687";
 
     /// A database that has the number keeps the functions it has, whatever stands in the files.
     #[test]
