@@ -10,7 +10,7 @@ use std::fmt;
 use serde_json::Value;
 use url::Url;
 
-use operators_kernel::{Call, spellings};
+use operators_kernel::{Call, SecretText};
 
 use crate::template::{lookup, split};
 use snippet::snippet;
@@ -24,14 +24,14 @@ const HIDDEN_CHARS_MIN: usize = 4;
 /// Shorter pieces at the end of a text are met by chance, and tell little.
 const PIECE_CHARS_MIN: usize = 8;
 
-/// The hidden texts of one call, in all their spellings.
+/// The hidden texts of one call.
 #[derive(Clone)]
 pub(crate) struct Hidden {
     /// Credentials and marked arguments: nothing that is shown holds them.
-    texts: Vec<String>,
+    texts: Vec<SecretText>,
     /// The other secret arguments. The kernel puts a hash in the place of each that it finds whole,
     /// so they are blanked only in what is cut.
-    in_quotes: Vec<String>,
+    in_quotes: Vec<SecretText>,
 }
 
 impl fmt::Debug for Hidden {
@@ -51,7 +51,7 @@ impl Hidden {
             }
         }
         for text in call.secret_texts(marked) {
-            add_spellings(&text, &mut hidden.in_quotes);
+            add_text(&text, &mut hidden.in_quotes);
         }
         hidden
     }
@@ -67,7 +67,7 @@ impl Hidden {
     /// Hides a text, and the token in `Bearer TOKEN`.
     pub(crate) fn add(&mut self, text: &str) {
         for text in [Some(text), text.rsplit(' ').next()].into_iter().flatten() {
-            add_spellings(text, &mut self.texts);
+            add_text(text, &mut self.texts);
         }
     }
 
@@ -81,7 +81,7 @@ impl Hidden {
         let pieces = whole.split(['/', '?', '&', '=']);
         let pieces = pieces.filter(|piece| piece.chars().nth(PIECE_CHARS_MIN - 1).is_some());
         for text in [whole.as_str(), url.path()].into_iter().chain(pieces) {
-            add_spellings(text, &mut self.texts);
+            add_text(text, &mut self.texts);
         }
     }
 
@@ -107,19 +107,17 @@ impl Hidden {
     /// out of a longer text may hold the end of a hidden one at its start, or the start of one at its
     /// end; these are no less hidden.
     pub(crate) fn quote(&self, text: &str) -> String {
-        let all: Vec<&String> = self.texts.iter().chain(&self.in_quotes).collect();
+        let all: Vec<&SecretText> = self.texts.iter().chain(&self.in_quotes).collect();
         let text = blank(&all, text);
         // A character that was cut in half is no part of anything.
         let is_outside = |c: char| c.is_whitespace() || c == char::REPLACEMENT_CHARACTER;
         let mut rest = text.trim_matches(is_outside);
-        let begins = all
-            .iter()
-            .filter_map(|hidden| begins_with_end(rest, hidden));
+        let begins = all.iter();
+        let begins = begins.map(|hidden| hidden.end_begins(rest, PIECE_CHARS_MIN));
         let begins = begins.max().unwrap_or(0);
         rest = rest.get(begins..).unwrap_or_default();
-        let ends = all
-            .iter()
-            .filter_map(|hidden| ends_with_start(rest, hidden));
+        let ends = all.iter();
+        let ends = ends.map(|hidden| hidden.start_ends(rest, PIECE_CHARS_MIN));
         let ends = ends.max().unwrap_or(0);
         rest = rest.get(..rest.len() - ends).unwrap_or_default();
         let mark = |cut: usize| if cut > 0 { BLANK } else { "" };
@@ -131,33 +129,28 @@ impl Hidden {
         if self.texts.is_empty() {
             return value;
         }
-        let texts: Vec<&String> = self.texts.iter().collect();
+        let texts: Vec<&SecretText> = self.texts.iter().collect();
         blank_value(&texts, value)
     }
 }
 
-fn add_spellings(text: &str, texts: &mut Vec<String>) {
+fn add_text(text: &str, texts: &mut Vec<SecretText>) {
     if text.chars().count() >= HIDDEN_CHARS_MIN {
-        texts.push(text.to_owned());
-        texts.extend(spellings(text));
+        texts.push(SecretText::new(text));
     }
 }
 
-fn blank(hidden: &[&String], text: &str) -> String {
+fn blank(hidden: &[&SecretText], text: &str) -> String {
     let mut longest_first = hidden.to_vec();
     // So that no text is left in halves by a shorter one inside it.
-    longest_first.sort_by_key(|hidden| std::cmp::Reverse(hidden.len()));
+    longest_first.sort_by_key(|hidden| std::cmp::Reverse(hidden.as_str().len()));
     let whole = text.to_owned();
-    longest_first.into_iter().fold(whole, |text, hidden| {
-        if text.contains(hidden.as_str()) {
-            text.replace(hidden.as_str(), BLANK)
-        } else {
-            text
-        }
-    })
+    longest_first
+        .into_iter()
+        .fold(whole, |text, hidden| hidden.replace_in(text, BLANK))
 }
 
-fn blank_value(hidden: &[&String], value: Value) -> Value {
+fn blank_value(hidden: &[&SecretText], value: Value) -> Value {
     match value {
         Value::Null | Value::Bool(_) => value,
         Value::Number(number) => {
@@ -179,21 +172,4 @@ fn blank_value(hidden: &[&String], value: Value) -> Value {
             .map(|(name, field)| (blank(hidden, &name), blank_value(hidden, field)))
             .collect(),
     }
-}
-
-/// How many bytes at the start of a text are the end of a hidden one.
-fn begins_with_end(text: &str, hidden: &str) -> Option<usize> {
-    let ends = hidden.char_indices().filter_map(|(at, _)| hidden.get(at..));
-    let mut ends = ends.filter(|end| end.chars().nth(PIECE_CHARS_MIN - 1).is_some());
-    ends.find(|end| text.starts_with(end)).map(str::len)
-}
-
-/// How many bytes at the end of a text are the start of a hidden one.
-fn ends_with_start(text: &str, hidden: &str) -> Option<usize> {
-    let starts = hidden
-        .char_indices()
-        .rev()
-        .filter_map(|(at, _)| hidden.get(..at));
-    let mut starts = starts.filter(|start| start.chars().nth(PIECE_CHARS_MIN - 1).is_some());
-    starts.find(|start| text.ends_with(start)).map(str::len)
 }

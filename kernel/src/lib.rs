@@ -78,7 +78,7 @@ pub use permit::SendPermit;
 pub use receipt::{
     AttemptMark, Ending, Proposal, Receipt, ReceiptAction, ReceiptKind, ReceiptOutcome,
 };
-pub use redact::{RedactionKey, spellings};
+pub use redact::{RedactionKey, SecretText};
 pub use rehearse::{Forecast, forecast};
 pub use said::RESULT_BYTES_MAX;
 pub use secret::{Secret, SecretError, SecretStore};

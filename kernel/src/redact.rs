@@ -16,7 +16,7 @@ use crate::json;
 use crate::shared::Shared;
 use names::is_secret_name;
 
-pub use spellings::spellings;
+pub use spellings::SecretText;
 
 /// Shorter secrets are replaced only where they are a whole value: replacing `1` everywhere in an
 /// answer would garble it and hide nothing.
@@ -61,8 +61,8 @@ impl fmt::Debug for RedactionKey {
 pub(crate) struct Redaction {
     /// `None` if they are shown as they are.
     shown: Option<Shared<Map<String, Value>>>,
-    /// Each secret in each of its spellings, with its hash.
-    hidden: Vec<(String, String)>,
+    /// Each secret with its hash.
+    hidden: Vec<(SecretText, String)>,
 }
 
 impl fmt::Debug for Redaction {
@@ -91,20 +91,12 @@ impl Redaction {
     fn with(args: &Map<String, Value>, marked: &[String], key: &RedactionKey) -> Self {
         let mut hidden = Vec::new();
         let shown = redact_object(args, "", marked, &|value| key.hash(value), &mut hidden);
-        let spelled = hidden.iter().flat_map(|(secret, hash)| {
-            let spellings = if is_found_inside(secret) {
-                spellings(secret)
-            } else {
-                Vec::new()
-            };
-            let with_hash = |spelling| (spelling, hash.clone());
-            spellings.into_iter().map(with_hash)
-        });
-        let spelled: Vec<_> = spelled.collect();
-        hidden.extend(spelled);
         // Longest first, so that no secret is left in halves by a shorter one inside it.
         hidden.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.cmp(b)));
         hidden.dedup();
+        let hidden = hidden.into_iter();
+        let hidden = hidden.map(|(text, hash)| (SecretText::new(&text), hash));
+        let hidden = hidden.collect();
         let mut redaction = Self {
             shown: None,
             hidden,
@@ -122,9 +114,10 @@ impl Redaction {
     /// Takes every secret out of a sentence that holds it whole, however it is spelled.
     pub(crate) fn scrub_text(&self, text: String) -> String {
         self.hidden.iter().fold(text, |text, (secret, hash)| {
-            let is_whole = text == *secret;
-            if is_whole || (is_found_inside(secret) && text.contains(secret.as_str())) {
-                text.replace(secret.as_str(), hash)
+            if text == secret.as_str() {
+                hash.clone()
+            } else if is_found_inside(secret.as_str()) {
+                secret.replace_in(text, hash)
             } else {
                 text
             }
@@ -145,7 +138,11 @@ impl Redaction {
             Value::String(text) => Value::String(self.scrub_text(text)),
             Value::Number(number) => {
                 let text = number.to_string();
-                match self.hidden.iter().find(|(secret, _)| *secret == text) {
+                match self
+                    .hidden
+                    .iter()
+                    .find(|(secret, _)| secret.as_str() == text)
+                {
                     Some((_, hash)) => Value::String(hash.clone()),
                     None => Value::Number(number),
                 }
@@ -167,8 +164,7 @@ impl Call {
     /// names give them away.
     ///
     /// An answer that is handed on whole needs no care: the executor takes them out of it. It does not
-    /// know the half of one, so whoever cuts an answer hides these first, in all their
-    /// [`spellings`].
+    /// know the half of one, so whoever cuts an answer hides these first, each as a [`SecretText`].
     pub fn secret_texts(&self, marked: &[String]) -> Vec<String> {
         let mut hidden = Vec::new();
         if holds_secret(&self.args, "", marked) {
@@ -367,6 +363,7 @@ mod tests {
             (r#"{"p":"a\"b\\c1\n/x"}"#, r#"{"p":"HASH"}"#),
             (r#"said `a"b\\c1\n/x`"#, "said `HASH`"),
             ("/log?p=a%22b%5Cc1%0A%2Fx&q", "/log?p=HASH&q"),
+            ("/log/a%22b%5cc1%0A/x/q", "/log/HASH/q"),
             ("a\"b\\c1\n/x, again", "HASH, again"),
         ] {
             let expected = scrubbed.replace("HASH", hash);

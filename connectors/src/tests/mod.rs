@@ -57,6 +57,7 @@ impl SecretStore for FixedSecrets {
         match name {
             "token" => Ok(Secret::new(CANARY)),
             "plain" => Ok(Secret::new(PLAIN)),
+            "slashed" => Ok(Secret::new("canary/47+11=plain")),
             "broken" => Ok(Secret::new("canary-4711-canary\r\nX-Evil: 1")),
             _ => Err(SecretError::Missing {
                 name: name.to_owned(),

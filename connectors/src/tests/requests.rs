@@ -321,6 +321,37 @@ async fn a_secret_reaches_the_vendor_and_nobody_else() {
     assert!(!format!("{registry:?}").contains(token));
 }
 
+/// Rule 5.5: a vendor that logs the path it was asked for keeps `/` and encodes the rest.
+#[tokio::test]
+async fn a_secret_is_hidden_whichever_of_its_characters_are_encoded() {
+    for echo in [
+        "canary/47+11=plain",
+        "canary/47%2B11=plain",
+        "canary/47%2b11%3dplain",
+        "canary%2F47%2b11=plain",
+        "canary%252f47%252B11%3Dplain",
+        "Y2FuYXJ5LzQ3KzExPXBsYWlu",
+    ] {
+        for status in ["200 OK", "422 No"] {
+            let body = json!({"message": format!("no /t/{echo}/x")}).to_string();
+            let reply = answer(status, "application/json", &body);
+            let vendor = Vendor::always(Reply::Close(reply));
+            let config = vendor.config(
+                "headers = { Authorization = \"secret:slashed\" }\nsecret_args = [\"card\"]",
+            );
+            let registry = build(&config).expect("config");
+            let args = json!({"card": "canary/47+11=plain"});
+            let outcome = invoke(&registry, &call("do", args)).await;
+            let shown = if status == "200 OK" {
+                applied(outcome).0.to_string()
+            } else {
+                not_applied(outcome)
+            };
+            assert!(shown.contains("no /t/…/x"), "{echo}: {shown}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_echoed_secret_argument_is_not_quoted() {
     let vendor = Vendor::always(Reply::Close(answer(

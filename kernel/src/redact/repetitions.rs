@@ -5,7 +5,7 @@
 use serde_json::{Map, Number, Value};
 
 use super::names::is_secret_name;
-use super::{Redaction, RedactionKey};
+use super::{Redaction, RedactionKey, is_found_inside};
 
 /// Shorter secrets are met in names by chance: nobody names a field after a good one.
 const IN_NAME_BYTES_MIN: usize = 8;
@@ -69,16 +69,21 @@ impl Redaction {
                 return false;
             }
         };
-        self.hidden.iter().any(|(secret, _)| *secret == text)
+        self.hidden
+            .iter()
+            .any(|(secret, _)| secret.as_str() == text)
     }
 
     /// Whether a field's name gives a secret away. One that is nothing but the name of such a field,
     /// `password` say, is none.
     fn is_in_name(&self, name: &str) -> bool {
         self.hidden.iter().any(|(secret, _)| {
-            secret.len() >= IN_NAME_BYTES_MIN
-                && name.contains(secret.as_str())
-                && !(name == secret && is_secret_name(name))
+            is_found_inside(secret.as_str())
+                && secret
+                    .places_in(name)
+                    .iter()
+                    .any(|place| place.len() >= IN_NAME_BYTES_MIN)
+                && !(name == secret.as_str() && is_secret_name(name))
         })
     }
 }

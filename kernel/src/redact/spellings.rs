@@ -1,99 +1,127 @@
-//! The ways in which others write a text that they were given: in JSON, in an address, in base64.
+//! A secret in the texts of others, who write it as it is, in JSON, in an address or in base64.
 //!
-//! Owns the list of them. It must not know which texts are secret.
+//! Owns what is looked for, and what of a text that was cut is still too much. It must not know which
+//! texts are secret.
+
+mod search;
+
+use std::fmt;
+use std::iter;
+use std::ops::Range;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
+use search::{CUT_BYTES_MAX, Read, Search};
+
 /// Shorter pieces of base64 may be anybody's.
 const BASE64_CHARS_MIN: usize = 8;
 
-/// What stands unescaped in an address besides letters and digits: by RFC 3986, by JavaScript's
-/// `encodeURIComponent`, and in a form.
-const UNRESERVED: &[u8] = b"-_.~";
-const COMPONENT: &[u8] = b"-_.~!*'()";
-const FORM: &[u8] = b"-_.*";
+/// A text that nobody is shown, and that is found however it is written.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SecretText {
+    /// The text itself, then what of it is the same in base64 whatever stands around it.
+    forms: Vec<String>,
+}
 
-const HEX_UPPER: &[u8; 16] = b"0123456789ABCDEF";
-const HEX_LOWER: &[u8; 16] = b"0123456789abcdef";
-
-/// How a text may come back that is not as it was sent; the text itself is not among them. A secret
-/// that is to be taken out of an answer is looked for in all of these.
-pub fn spellings(text: &str) -> Vec<String> {
-    let mut found = in_base64(text);
-    let is_same_everywhere = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    if !text.bytes().all(is_same_everywhere) {
-        let (json, ascii) = (in_json(text), in_ascii_json(text));
-        found.extend([
-            // Some writers escape the slash.
-            json.replace('/', "\\/"),
-            ascii.replace('/', "\\/"),
-            // A body that is quoted in a body.
-            in_json(&json),
-            text.escape_debug().to_string(),
-            on_one_line(text),
-            percent(text, UNRESERVED, HEX_UPPER),
-            percent(text, UNRESERVED, HEX_LOWER),
-            percent(text, COMPONENT, HEX_UPPER),
-            percent(text, FORM, HEX_UPPER).replace("%20", "+"),
-            json,
-            ascii,
-        ]);
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretText(…)")
     }
-    found.sort_unstable();
-    found.dedup();
-    found.retain(|spelling| spelling != text);
-    found
 }
 
-fn in_json(text: &str) -> String {
-    let quoted = serde_json::Value::from(text).to_string();
-    let inside = quoted.strip_prefix('"').and_then(|q| q.strip_suffix('"'));
-    inside.unwrap_or(&quoted).to_owned()
-}
+impl SecretText {
+    /// The text as it was sent.
+    pub fn new(text: &str) -> Self {
+        let mut encoded = in_base64(text);
+        encoded.retain(|piece| piece != text);
+        let mut forms = vec![text.to_owned()];
+        forms.append(&mut encoded);
+        Self { forms }
+    }
 
-/// JSON of those who trust nobody with more than ASCII.
-fn in_ascii_json(text: &str) -> String {
-    let mut ascii = String::new();
-    for character in in_json(text).chars() {
-        if character.is_ascii() {
-            ascii.push(character);
-            continue;
+    /// The text itself.
+    pub fn as_str(&self) -> &str {
+        self.forms.first().map_or("", String::as_str)
+    }
+
+    /// Where a text holds this one: from front to back, none within another.
+    pub fn places_in(&self, text: &str) -> Vec<Range<usize>> {
+        let mut places: Vec<Range<usize>> = Vec::new();
+        for form in self.forms.iter().filter(|form| !form.is_empty()) {
+            match Search::new(text).every(form) {
+                Some(found) => places.extend(found),
+                None => return iter::once(0..text.len()).collect(),
+            }
         }
-        let mut units = [0; 2];
-        let units = character.encode_utf16(&mut units).iter();
-        ascii.extend(units.map(|unit| format!("\\u{unit:04x}")));
-    }
-    ascii
-}
-
-/// As our own connectors quote it: with nothing that a terminal would obey, or that would end the
-/// quote.
-fn on_one_line(text: &str) -> String {
-    let mut line = String::new();
-    for character in text.chars() {
-        match character {
-            '`' => line.push('\''),
-            '"' | '\'' => line.push(character),
-            other => line.extend(other.escape_debug()),
+        places.sort_by_key(|place| (place.start, place.end));
+        let mut apart: Vec<Range<usize>> = Vec::new();
+        for place in places {
+            match apart.last_mut() {
+                Some(last) if place.start < last.end => last.end = last.end.max(place.end),
+                _ => apart.push(place),
+            }
         }
+        apart
     }
-    line
-}
 
-fn percent(text: &str, plain: &[u8], hex: &[u8; 16]) -> String {
-    let digit = |value: u8| hex.get(usize::from(value)).copied().unwrap_or(b'0');
-    let mut escaped = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || plain.contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            escaped.push('%');
-            escaped.push(char::from(digit(byte >> 4)));
-            escaped.push(char::from(digit(byte & 15)));
+    /// The text with something else in this one's place.
+    pub fn replace_in(&self, text: String, with: &str) -> String {
+        let places = self.places_in(&text);
+        if places.is_empty() {
+            return text;
         }
+        let mut clean = String::new();
+        let mut from = 0;
+        for place in places {
+            clean.push_str(text.get(from..place.start).unwrap_or_default());
+            clean.push_str(with);
+            from = place.end;
+        }
+        clean.push_str(text.get(from..).unwrap_or_default());
+        clean
     }
-    escaped
+
+    /// How many bytes at the start of a text, which was cut there, are the end of this one: at least
+    /// so many characters of it.
+    pub fn end_begins(&self, text: &str, chars_min: usize) -> usize {
+        // What a cut has left of an escape comes before it.
+        let left = text.bytes().take(CUT_BYTES_MAX);
+        let left = left.take_while(|byte| byte.is_ascii_alphanumeric() || b"%{}\\".contains(byte));
+        let starts = 0..=left.count();
+        let ends = self.forms.iter().filter_map(|form| {
+            let ends = form.char_indices().rev().skip(chars_min.saturating_sub(1));
+            let ends = ends.take(text.len()).filter_map(|(at, _)| form.get(at..));
+            let mut search = Search::new(text);
+            let found = ends.flat_map(|end| starts.clone().map(move |start| (end, start)));
+            let found = found.filter_map(|(end, start)| match search.read(end, start) {
+                Read::To(place) => Some(place),
+                Read::TooLong => Some(text.len()),
+                Read::Not | Read::Cut(_) => None,
+            });
+            found.max()
+        });
+        ends.max().unwrap_or(0)
+    }
+
+    /// How many bytes at the end of a text, which was cut there, are the start of this one: at least
+    /// so many characters of it.
+    pub fn start_ends(&self, text: &str, chars_min: usize) -> usize {
+        let starts = self.forms.iter().filter_map(|form| {
+            let mut search = Search::new(text);
+            let found = text.char_indices().find(|(start, _)| {
+                search.may_begin(form, *start)
+                    && match search.read(form, *start) {
+                        Read::Cut(chars) => chars >= chars_min,
+                        Read::To(place) => place == text.len(),
+                        Read::TooLong => true,
+                        Read::Not => false,
+                    }
+            });
+            found.map(|(start, _)| text.len() - start)
+        });
+        starts.max().unwrap_or(0)
+    }
 }
 
 /// What is the same in base64 whatever stands before and behind, as the user does in
@@ -126,46 +154,127 @@ mod tests {
 
     #[track_caller]
     fn is_found(secret: &str, echo: &str) {
-        let spellings = spellings(secret);
-        assert!(
-            spellings.iter().any(|spelling| echo.contains(spelling)),
-            "{echo} holds none of {spellings:?}"
-        );
+        let place = echo.find('<').zip(echo.find('>'));
+        let (from, to) = place.expect("a marked place");
+        let echo = echo.replace(['<', '>'], "");
+        let places = SecretText::new(secret).places_in(&echo);
+        assert_eq!(places, vec![from..to - 1], "{secret:?} in {echo}");
     }
 
     #[test]
     fn a_text_is_known_in_the_ways_others_write_it() {
         let secret = "a\"b\\c1/\u{e9} \n`z";
         for echo in [
-            r#"{"echo":"a\"b\\c1/é \n`z"}"#,
-            r#"{"echo":"a\"b\\c1\/é \n`z"}"#,
-            r#"{"echo":"a\"b\\c1/\u00e9 \n`z"}"#,
-            r#"{"echo":"a\"b\\c1\/\u00e9 \n`z"}"#,
-            r#"{"said":"{\"echo\":\"a\\\"b\\\\c1/é \\n`z\"}"}"#,
-            r#"the value `a"b\\c1/é \n'z` is bad"#,
-            "https://h/?p=a%22b%5Cc1%2F%C3%A9%20%0A%60z&q=1",
-            "https://h/?p=a%22b%5cc1%2f%c3%a9%20%0a%60z&q=1",
-            "p=a%22b%5Cc1%2F%C3%A9+%0A%60z",
+            r#"{"echo":"<a\"b\\c1/é \n`z>"}"#,
+            r#"{"echo":"<a\"b\\c1\/é \n`z>"}"#,
+            r#"{"echo":"<a\"b\\c1/\u00e9 \n`z>"}"#,
+            r#"{"echo":"<a\"b\\c1\/\u00E9 \n`z>"}"#,
+            r#"{"said":"{\"echo\":\"<a\\\"b\\\\c1/é \\n`z>\"}"}"#,
+            r#"the value `<a"b\\c1/é \n'z>` is bad"#,
+            "https://h/?p=<a%22b%5Cc1%2F%C3%A9%20%0A%60z>&q=1",
+            "https://h/?p=<a%22b%5cc1%2f%c3%a9%20%0a%60z>&q=1",
+            "p=<a%22b%5Cc1%2F%C3%A9+%0A%60z>",
+            // JSON in an address, and an address in JSON and in an address.
+            "p=%7B%22p%22%3A%22<a%5C%22b%5C%5Cc1%2F%5Cu00e9+%5Cn%60z>%22%7D",
+            r#"{"at":"https:\/\/h\/<a%22b%5Cc1\/%C3%A9%20%0A%60z>"}"#,
+            "to=https%3A%2F%2Fh%2F<a%2522b%255Cc1%252F%25c3%25a9%2B%250A%2560z>",
         ] {
             is_found(secret, echo);
         }
-        is_found("it's (a)", "https://h/it's%20(a)");
-        is_found("a\u{1b}[2J\"", &format!("{:?}", "a\u{1b}[2J\""));
+        is_found("it's (a)", "https://h/<it's%20(a)>");
+        is_found(
+            "a\u{1b}[2J\"\u{1f600}",
+            &format!("<{:?}>", "a\u{1b}[2J\"\u{1f600}")
+                .replace("<\"", "\"<")
+                .replace("\">", ">\""),
+        );
+        is_found("a\u{1f600}bc", r"<a\ud83d\uDE00bc>");
+    }
+
+    /// Rule 5.5: which characters a writer of addresses keeps is its own affair, and so is the case
+    /// of its hex.
+    #[test]
+    fn a_text_is_known_whichever_of_its_characters_are_encoded() {
+        let secret = "k/L+m=%2F %~\u{e9}&\"\\*";
+        let ways: Vec<Vec<String>> = secret.chars().map(ways_of).collect();
+        let mut state = 7_u32;
+        for _ in 0..5_000 {
+            let mut echo = "/a/".to_owned();
+            for ways in &ways {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                echo.push_str(&ways[(state >> 16) as usize % ways.len()]);
+            }
+            let place = 3..echo.len();
+            let places = SecretText::new(secret).places_in(&format!("{echo}&b"));
+            assert_eq!(places, vec![place], "{echo}");
+        }
+    }
+
+    fn ways_of(character: char) -> Vec<String> {
+        let mut bytes = [0; 4];
+        let bytes = character.encode_utf8(&mut bytes).as_bytes();
+        let hex: Vec<String> = bytes.iter().map(|byte| format!("%{byte:02x}")).collect();
+        let lower = hex.concat();
+        vec![character.to_string(), lower.to_uppercase(), lower]
     }
 
     #[test]
     fn a_text_is_known_in_base64_wherever_it_begins() {
         for user in ["", "a", "an", "ann", "anna"] {
             for secret in ["hunter22!", "p\u{e9}~?>\u{ff}\u{fe}", "canary-password"] {
-                let pair = format!("{user}:{secret}");
-                is_found(secret, &format!("Basic {}", STANDARD.encode(pair)));
+                let pair = STANDARD.encode(format!("{user}:{secret}"));
+                let in_address = pair.replace('+', "%2b").replace('/', "%2F");
+                for echo in [pair.replace('/', "\\/"), in_address, pair] {
+                    let places = SecretText::new(secret).places_in(&format!("Basic {echo}"));
+                    assert_eq!(places.len(), 1, "{secret} in {echo}");
+                }
             }
         }
     }
 
     #[test]
-    fn a_plain_text_is_written_in_one_way_only() {
-        assert_eq!(spellings("abc-1"), Vec::<String>::new());
-        assert_eq!(spellings(""), Vec::<String>::new());
+    fn a_cut_leaves_no_piece_of_a_text() {
+        let secret = SecretText::new("abcdefgh/\"ijklmnopq");
+        let cut = |echo: &str| (secret.end_begins(echo, 8), secret.start_ends(echo, 8));
+        for start in [
+            "abcdefgh",
+            "abcdefgh%",
+            "abcdefgh%2",
+            "abcdefgh/",
+            "abcdefgh%2f\\",
+        ] {
+            assert_eq!(cut(&format!("bad {start}")), (0, start.len()), "{start}");
+        }
+        for end in [
+            "ijklmnopq",
+            "2ijklmnopq",
+            "22ijklmnopq",
+            "%22ijklmnopq",
+            "u0022ijklmnopq",
+        ] {
+            assert_eq!(cut(&format!("{end} bad")), (end.len(), 0), "{end}");
+        }
+        assert_eq!(cut("klmnopq is bad, abcdefg"), (0, 0));
+    }
+
+    #[test]
+    fn a_text_is_not_found_where_it_is_not() {
+        assert_eq!(SecretText::new("").places_in("abc"), vec![]);
+        let secret = SecretText::new("ab/cd");
+        for echo in [
+            "", "ab", "ab/c", "ab%2Ecd", "ab%2", "ab\\", "ab\\ucd", "%", "ab%+2fcd",
+        ] {
+            assert_eq!(secret.places_in(echo), vec![], "{echo}");
+        }
+        assert_eq!(SecretText::new("abab").places_in("ababababab").len(), 2);
+    }
+
+    #[test]
+    fn a_text_that_was_made_to_take_long_is_hidden_whole() {
+        let secret = SecretText::new(&format!("{}b", "a".repeat(5_000)));
+        let echo = "a".repeat(10_000);
+        assert_eq!(secret.replace_in(echo, "…"), "…");
+        let slashes = SecretText::new(&format!("{}b", "\\".repeat(5_000)));
+        assert_eq!(slashes.replace_in("\\".repeat(10_000), "…"), "…");
     }
 }
