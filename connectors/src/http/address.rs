@@ -4,12 +4,20 @@
 //! service. Names are judged by what they resolve to, at the moment of dialling; a name that
 //! answers differently the second time changes nothing.
 
+use std::error::Error;
 use std::fmt;
+use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::Host;
+
+/// Why a name has no address.
+pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
+
+/// The addresses of a name, to come.
+pub(crate) type Found = Pin<Box<dyn Future<Output = Result<Vec<SocketAddr>, BoxError>> + Send>>;
 
 /// Azure's metadata and control address; it stands in the middle of public space.
 const AZURE_WIRE_SERVER: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
@@ -93,7 +101,7 @@ fn internal_v6(address: Ipv6Addr) -> Option<&'static str> {
 /// Turns a name into addresses. A seam of its own, so that a hostile answer can be tried.
 pub(crate) trait Lookup: Send + Sync + 'static {
     /// The addresses of `host`.
-    fn lookup(&self, host: String) -> Resolving;
+    fn lookup(&self, host: String) -> Found;
 }
 
 /// Asks the system.
@@ -101,12 +109,9 @@ pub(crate) trait Lookup: Send + Sync + 'static {
 pub(crate) struct SystemLookup;
 
 impl Lookup for SystemLookup {
-    fn lookup(&self, host: String) -> Resolving {
-        Box::pin(async move {
-            // Port 0 is replaced by the client with the URL's.
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((host, 0)).await?.collect();
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
+    fn lookup(&self, host: String) -> Found {
+        // Port 0 is replaced with the URL's when it is dialled.
+        Box::pin(async move { Ok(tokio::net::lookup_host((host, 0)).await?.collect()) })
     }
 }
 
@@ -124,32 +129,30 @@ impl fmt::Debug for Guard {
     }
 }
 
-impl Resolve for Guard {
-    fn resolve(&self, name: Name) -> Resolving {
-        let host = name.as_str().to_owned();
-        let found = self.lookup.lookup(host.clone());
+impl Guard {
+    /// The addresses of a name that may be dialled.
+    pub(crate) async fn addresses(&self, host: &str) -> Result<Vec<SocketAddr>, BoxError> {
+        let found = self.lookup.lookup(host.to_owned()).await?;
         if self.allow_private {
-            return found;
+            return Ok(found);
         }
-        Box::pin(async move {
-            let mut public = Vec::new();
-            let mut blocked = None;
-            for address in found.await? {
-                match internal(address.ip()) {
-                    None => public.push(address),
-                    Some(what) => {
-                        blocked = Some(Blocked {
-                            host: host.clone(),
-                            address: address.ip(),
-                            what,
-                        });
-                    }
+        let mut public = Vec::new();
+        let mut blocked = None;
+        for address in found {
+            match internal(address.ip()) {
+                None => public.push(address),
+                Some(what) => {
+                    blocked = Some(Blocked {
+                        host: host.to_owned(),
+                        address: address.ip(),
+                        what,
+                    });
                 }
             }
-            match blocked {
-                Some(blocked) if public.is_empty() => Err(blocked.into()),
-                _ => Ok(Box::new(public.into_iter()) as Addrs),
-            }
-        })
+        }
+        match blocked {
+            Some(blocked) if public.is_empty() => Err(blocked.into()),
+            _ => Ok(public),
+        }
     }
 }

@@ -4,11 +4,10 @@
 
 use std::time::Duration;
 
-use reqwest::Response;
-use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use serde_json::Value;
 
-use crate::http::outcome::cause;
+use crate::http::sender::Answer;
 use crate::size::SizeText;
 
 /// How much of a refusal is read for its message, and for how long: it is refused either way.
@@ -24,7 +23,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    pub(crate) fn of(answer: &Response) -> Self {
+    pub(crate) fn of(answer: &Answer) -> Self {
         let headers = answer.headers();
         let media = headers
             .get(CONTENT_TYPE)
@@ -63,7 +62,7 @@ impl Head {
 }
 
 /// Reads a body to its end, if that comes before `max`: results are kept with the key for ever.
-pub(crate) async fn read(answer: &mut Response, max: SizeText) -> Result<Vec<u8>, String> {
+pub(crate) async fn read(answer: &mut Answer, max: SizeText) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
     loop {
         match answer.chunk().await {
@@ -72,14 +71,13 @@ pub(crate) async fn read(answer: &mut Response, max: SizeText) -> Result<Vec<u8>
             }
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
             Ok(None) => return Ok(body),
-            Err(error) if error.is_timeout() => return Err("it did not end in time".to_owned()),
-            Err(error) => return Err(cause(&error)),
+            Err(problem) => return Err(problem),
         }
     }
 }
 
 /// Reads what is there of a body whose end does not matter.
-pub(crate) async fn glance(answer: &mut Response) -> Vec<u8> {
+pub(crate) async fn glance(answer: &mut Answer) -> Vec<u8> {
     let mut body = Vec::new();
     let reading = async {
         while let Ok(Some(chunk)) = answer.chunk().await {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use reqwest::Method;
+use hyper::Method;
 use serde_json::{Map, Value};
 
 use operators_kernel::Call;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use reqwest::{Method, Response};
+use hyper::Method;
 use serde_json::Map;
 
 use operators_kernel::{
@@ -21,6 +21,7 @@ use crate::http::headers::{self, HeaderSource};
 use crate::http::outcome::quoted;
 use crate::http::path::PathTemplate;
 use crate::http::query::Query;
+use crate::http::sender::Answer;
 use crate::http::tool::Outline;
 use crate::registry::{Place, RegistryError};
 
@@ -67,7 +68,7 @@ impl Check {
     }
 
     /// What an answer says about the vendor.
-    pub(crate) async fn judge(&self, mut answer: Response, hidden: &Hidden) -> Health {
+    pub(crate) async fn judge(&self, mut answer: Answer, hidden: &Hidden) -> Health {
         let status = answer.status();
         let label = &self.sent.label;
         if !self.asked || status.is_success() {

@@ -1,12 +1,13 @@
-//! The client that makes a request once: it follows nothing, retries nothing, uses no proxy.
+//! The HTTP client of MCP servers: it follows nothing, retries nothing, uses no proxy.
 //!
 //! Owns the settings of the HTTP library. It must not know requests or answers.
 
 use std::error::Error;
-use std::path::Path;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Certificate, Client, redirect, retry};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 
@@ -55,13 +56,16 @@ impl Clients {
     }
 }
 
-/// Reads the certificates of a PEM file.
-pub(crate) fn authorities(path: &Path) -> Result<Vec<Certificate>, String> {
-    let shown = path.display();
-    let pem = std::fs::read(path).map_err(|error| format!("cannot read `{shown}`: {error}"))?;
-    match Certificate::from_pem_bundle(&pem) {
-        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        _ => Err(format!("`{shown}` holds no certificate in PEM form")),
+/// The guard, as this client asks for names.
+struct Names(Arc<Guard>);
+
+impl Resolve for Names {
+    fn resolve(&self, name: Name) -> Resolving {
+        let guard = Arc::clone(&self.0);
+        Box::pin(async move {
+            let found: Vec<SocketAddr> = guard.addresses(name.as_str()).await?;
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
     }
 }
 
@@ -83,7 +87,7 @@ fn build(settings: ClientSettings, pooled: bool) -> Result<Client, String> {
         .pool_max_idle_per_host(if pooled { IDLE_MAX } else { 0 })
         .pool_idle_timeout(IDLE_WAIT)
         .connect_timeout((settings.timeout_min / 2).min(CONNECT_MAX))
-        .dns_resolver(guard);
+        .dns_resolver(Names(Arc::new(guard)));
     if settings.https {
         // The library asks the process for its provider and panics without one; whoever was
         // first to install one is as good.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use reqwest::header::HeaderName;
+use hyper::header::HeaderName;
 
 use crate::config::HeaderText;
 use crate::registry::{Place, RegistryError};

@@ -1,23 +1,29 @@
 //! The `http` connector: a call becomes one request, and its answer one of three outcomes.
 //!
-//! `tool` compiles the configuration, `request` builds, `client` sends once, `outcome` judges by
+//! `tool` compiles the configuration, `request` builds, `sender` sends once, `outcome` judges by
 //! the tool's `reading`, `probe` asks afterwards, `check` looks, `auth` lets in, `address` guards what
-//! is dialled.
+//! is dialled. Beneath `sender`, `dial` connects, `line` speaks over one connection, and
+//! `departure` asks before each write whether the call may still be sent.
 
 pub(crate) mod address;
 mod answer;
 mod auth;
 mod body;
 mod check;
+#[cfg(feature = "mcp")]
 pub(crate) mod client;
 mod condition;
+mod departure;
+pub(crate) mod dial;
 pub(crate) mod headers;
+mod line;
 mod outcome;
 pub(crate) mod path;
 mod probe;
 mod query;
 mod reading;
 mod request;
+pub(crate) mod sender;
 mod tool;
 
 use std::collections::BTreeMap;
@@ -27,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use reqwest::{Certificate, Client, Response, StatusCode};
+use hyper::StatusCode;
 use tokio::time::Instant;
 
 use operators_kernel::{
@@ -37,20 +43,21 @@ use operators_kernel::{
 
 use crate::config::ConnectorConfig;
 use crate::hidden::Hidden;
+use crate::http::address::{Guard, Lookup, SystemLookup};
 use crate::http::auth::{Auth, Entry};
 use crate::http::check::Check;
-use crate::http::client::{ClientSettings, Clients};
+use crate::http::dial::Dialer;
 use crate::http::headers::HeaderKey;
 use crate::http::path::Base;
 use crate::http::request::Prepared;
+use crate::http::sender::{Answer, Sender, Terms, Unanswered};
 use crate::http::tool::{HttpTool, Outline};
 use crate::registry::{self, Place, RegistryError};
 
 #[cfg(test)]
-pub(crate) use address::Guard;
-pub(crate) use address::Lookup;
-#[cfg(test)]
 pub(crate) use auth::SigV4;
+#[cfg(test)]
+pub(crate) use sender::Request;
 
 /// How much of a call's deadline getting its credentials may take: what is left still leaves room
 /// to find that the vendor cannot be reached, which is a definite failure.
@@ -59,34 +66,23 @@ const CREDENTIALS_SHARE: f64 = 0.4;
 /// Talks to one vendor over HTTP.
 pub(crate) struct HttpConnector {
     base: Base,
-    allow_private: bool,
     timeout_min: Duration,
     tools: BTreeMap<ToolName, HttpTool>,
     auth: Option<Auth>,
-    authorities: Option<Vec<Certificate>>,
     check: Check,
     secrets: Arc<dyn SecretStore>,
-    lookup: Arc<dyn Lookup>,
-    clients: Clients,
+    sender: Sender,
 }
 
 impl fmt::Debug for HttpConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpConnector")
             .field("base", &self.base)
-            .field("allow_private", &self.allow_private)
+            .field("sender", &self.sender)
             .field("auth", &self.auth)
             .field("tools", &self.tools)
             .finish_non_exhaustive()
     }
-}
-
-/// A request without an answer.
-enum Unanswered {
-    /// Nothing left, and why.
-    NotSent(String),
-    /// It may have left; only the error tells.
-    Failed(reqwest::Error, Hidden),
 }
 
 impl HttpConnector {
@@ -96,6 +92,17 @@ impl HttpConnector {
         place: &Place,
         base_dir: &Path,
         secrets: Arc<dyn SecretStore>,
+    ) -> Result<Self, RegistryError> {
+        Self::compile_with(config, place, base_dir, secrets, Arc::new(SystemLookup))
+    }
+
+    /// The same, with another way than the system's to resolve names.
+    pub(crate) fn compile_with(
+        config: &ConnectorConfig,
+        place: &Place,
+        base_dir: &Path,
+        secrets: Arc<dyn SecretStore>,
+        lookup: Arc<dyn Lookup>,
     ) -> Result<Self, RegistryError> {
         let allow_private = config.allow_private_addresses.unwrap_or(false);
         let Some(base_url) = &config.base_url else {
@@ -118,38 +125,22 @@ impl HttpConnector {
         let authorities = match &config.ca_file {
             None => None,
             Some(path) => Some(
-                client::authorities(&base_dir.join(path))
+                dial::authorities(&base_dir.join(path))
                     .map_err(|problem| place.refuse("ca_file", problem))?,
             ),
+        };
+        let guard = Guard {
+            lookup,
+            allow_private,
         };
         Ok(Self {
             check: Check::compile(config, place)?,
             base,
-            allow_private,
             timeout_min,
             tools,
             auth,
-            authorities,
             secrets,
-            lookup: Arc::new(address::SystemLookup),
-            clients: Clients::default(),
-        })
-    }
-
-    /// Resolves names by another way than the system's.
-    #[cfg(test)]
-    pub(crate) fn with_lookup(mut self, lookup: Arc<dyn Lookup>) -> Self {
-        self.lookup = lookup;
-        self
-    }
-
-    fn client(&self, pooled: bool) -> Result<&Client, String> {
-        self.clients.get(pooled, || ClientSettings {
-            https: self.base.is_https() || self.auth.as_ref().is_some_and(Auth::is_https),
-            authorities: self.authorities.clone(),
-            allow_private: self.allow_private,
-            timeout_min: self.timeout_min,
-            lookup: Arc::clone(&self.lookup),
+            sender: Sender::new(Dialer::new(guard, authorities, timeout_min)),
         })
     }
 
@@ -159,23 +150,25 @@ impl HttpConnector {
         sent: &Outline,
         call: &Call,
         pooled: bool,
-    ) -> Result<(Response, Hidden), Unanswered> {
+    ) -> Result<(Answer, Hidden), (Unanswered, Hidden)> {
         let begun = Instant::now();
         let share = call.deadline.mul_f64(CREDENTIALS_SHARE);
         let ready = tokio::time::timeout(share, self.ready(sent, call, share)).await;
-        let Prepared {
-            mut request,
-            hidden,
-        } = ready
+        let Prepared { request, hidden } = ready
             .unwrap_or_else(|_elapsed| Err("its credentials were not there in time".to_owned()))
-            .map_err(Unanswered::NotSent)?;
-        let client = self.client(pooled).map_err(Unanswered::NotSent)?;
-        let permitted = call.permit.check();
-        permitted.map_err(|refused| Unanswered::NotSent(refused.message))?;
-        // From the first look-up of a name to the last byte of the answer.
-        *request.timeout_mut() = Some(call.deadline.saturating_sub(begun.elapsed()));
-        match client.execute(request).await {
-            Err(error) => Err(Unanswered::Failed(error, hidden)),
+            .map_err(|problem| {
+                (
+                    Unanswered::NotSent(problem),
+                    Hidden::of(call, &sent.secret_args),
+                )
+            })?;
+        let terms = Terms {
+            permit: call.permit.clone(),
+            within: Some(call.deadline.saturating_sub(begun.elapsed())),
+            pooled,
+        };
+        match self.sender.send(request, terms).await {
+            Err(unanswered) => Err((unanswered, hidden)),
             Ok(answer) => {
                 if let (Some(auth), StatusCode::UNAUTHORIZED) = (&self.auth, answer.status()) {
                     auth.rejected(&call.tenant);
@@ -197,7 +190,7 @@ impl HttpConnector {
             let entry = Entry {
                 tenant: &call.tenant,
                 secrets: self.secrets.as_ref(),
-                client: self.client(true)?,
+                sender: &self.sender,
                 deadline: share,
             };
             auth.admit(&mut prepared.request, &entry, &mut prepared.hidden)
@@ -240,11 +233,7 @@ impl Connector for HttpConnector {
             Ok((answer, hidden)) => {
                 outcome::of_answer(answer, &tool.reading, call, label, &hidden).await
             }
-            Err(Unanswered::NotSent(problem)) => {
-                let message = format!("{label} was not sent: {problem}");
-                InvokeOutcome::NotApplied(ConnectorError::new(message))
-            }
-            Err(Unanswered::Failed(error, hidden)) => outcome::of_failure(&error, label, &hidden),
+            Err((unanswered, hidden)) => outcome::of_failure(&unanswered, label, &hidden),
         }
     }
 
@@ -257,8 +246,7 @@ impl Connector for HttpConnector {
         let label = &probe.sent.label;
         let message = match self.send(&probe.sent, call, true).await {
             Ok((answer, hidden)) => return probe.judge(answer, call, &hidden).await,
-            Err(Unanswered::NotSent(problem)) => format!("{label} was not sent: {problem}"),
-            Err(Unanswered::Failed(error, hidden)) => outcome::no_answer(&error, label, &hidden),
+            Err((unanswered, hidden)) => outcome::no_answer(&unanswered, label, &hidden),
         };
         ProbeOutcome::Unknown(ConnectorError::new(message))
     }
@@ -272,10 +260,8 @@ impl Connector for HttpConnector {
         let sent = &self.check.sent;
         match self.send(sent, &call, true).await {
             Ok((answer, hidden)) => self.check.judge(answer, &hidden).await,
-            Err(Unanswered::NotSent(problem)) => ill(problem),
-            Err(Unanswered::Failed(error, hidden)) => {
-                ill(outcome::no_answer(&error, &sent.label, &hidden))
-            }
+            Err((Unanswered::NotSent(problem), _)) => ill(problem),
+            Err((unanswered, hidden)) => ill(outcome::no_answer(&unanswered, &sent.label, &hidden)),
         }
     }
 }

@@ -10,28 +10,26 @@
 //! | 500 cut off, or over `max_answer` | `Unknown` |
 //! | 3xx (never followed), 1xx, 501–599 (502, 503 and 504 come from proxies) | `Unknown` |
 //! | no connection: refused, unknown name, blocked address, TLS, connect time-out | `NotApplied` |
+//! | held back, or closed, before the first byte of the request left | `NotApplied` |
 //! | time-out, reset or closed after the request began to leave | `Unknown` |
 //! | an answer that is not HTTP | `Unknown` |
 //!
 //! A mapping moves statuses between the first columns; it cannot make an unreadable answer
 //! readable. Owns this table. Anything it does not name is `Unknown`.
 
-use std::error::Error;
-
-use reqwest::Response;
 use serde_json::Value;
 
 use operators_kernel::{Call, ConnectorError, InvokeOutcome};
 
 use crate::hidden::Hidden;
-use crate::http::address::Blocked;
 use crate::http::answer::{self, Head};
 use crate::http::condition::Condition;
 use crate::http::reading::{Meaning, Reading, holds};
+use crate::http::sender::{Answer, Unanswered};
 
 /// Classifies an answer. `label` names the request; `hidden` is never quoted.
 pub(crate) async fn of_answer(
-    mut answer: Response,
+    mut answer: Answer,
     reading: &Reading,
     call: &Call,
     label: &str,
@@ -123,32 +121,25 @@ fn unreadable(label: &str, status: u16, problem: &str) -> InvokeOutcome {
 }
 
 /// Classifies a request that got no answer.
-pub(crate) fn of_failure(error: &reqwest::Error, label: &str, hidden: &Hidden) -> InvokeOutcome {
-    if let Some(blocked) = blocked(error) {
-        return not_applied(format!("{label} was not sent: {blocked}"));
+pub(crate) fn of_failure(failure: &Unanswered, label: &str, hidden: &Hidden) -> InvokeOutcome {
+    let told = no_answer(failure, label, hidden);
+    match failure {
+        Unanswered::NotSent(_) | Unanswered::NoConnection(_) => not_applied(told),
+        Unanswered::Late | Unanswered::Broken(_) => unknown(told),
     }
-    // Only before the first byte: a connection that was used before fails in another way.
-    if error.is_connect() || error.is_builder() {
-        let cause = hidden.quote(&cause(error));
-        return not_applied(format!("{label} was not sent: no connection: {cause}"));
-    }
-    unknown(no_answer(error, label, hidden))
 }
 
 /// What there is to say about a request that got no answer.
-pub(crate) fn no_answer(error: &reqwest::Error, label: &str, hidden: &Hidden) -> String {
-    if let Some(blocked) = blocked(error) {
-        return format!("{label} was not sent: {blocked}");
+pub(crate) fn no_answer(failure: &Unanswered, label: &str, hidden: &Hidden) -> String {
+    match failure {
+        Unanswered::NotSent(problem) => format!("{label} was not sent: {problem}"),
+        Unanswered::NoConnection(cause) => {
+            let cause = hidden.quote(cause);
+            format!("{label} was not sent: no connection: {cause}")
+        }
+        Unanswered::Late => format!("{label} got no answer in time"),
+        Unanswered::Broken(cause) => format!("{label} got no answer: {}", hidden.quote(cause)),
     }
-    if error.is_timeout() {
-        return format!("{label} got no answer in time");
-    }
-    let cause = hidden.quote(&cause(error));
-    format!("{label} got no answer: {cause}")
-}
-
-fn blocked(error: &reqwest::Error) -> Option<&Blocked> {
-    sources(error).find_map(|source| source.downcast_ref::<Blocked>())
 }
 
 fn not_applied(message: String) -> InvokeOutcome {
@@ -180,18 +171,4 @@ fn message_of(body: &[u8]) -> String {
         Some(message) => message.to_owned(),
         None => String::from_utf8_lossy(body).into_owned(),
     }
-}
-
-/// The innermost cause: the library's own words around it name the URL.
-pub(crate) fn cause(error: &reqwest::Error) -> String {
-    match sources(error).last() {
-        Some(innermost) => innermost.to_string(),
-        None => "no cause was given".to_owned(),
-    }
-}
-
-fn sources(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
-    std::iter::successors(error.source(), |source: &&(dyn Error + 'static)| {
-        (*source).source()
-    })
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns the probe of a tool. What fits neither condition, both, or cannot be read is unknown.
 
-use reqwest::{Method, Response};
+use hyper::Method;
 
 use operators_kernel::{Call, ConnectorError, ProbeOutcome};
 
@@ -15,6 +15,7 @@ use crate::http::headers::{self, Headers};
 use crate::http::outcome::quoted;
 use crate::http::query::Query;
 use crate::http::reading::{Take, condition, holds};
+use crate::http::sender::Answer;
 use crate::http::tool::{self, Outline};
 use crate::registry::{Place, RegistryError};
 use crate::size::{ANSWER_DEFAULT, SizeText};
@@ -70,7 +71,7 @@ impl Probe {
     /// What an answer says about the call that was probed for.
     pub(crate) async fn judge(
         &self,
-        mut answer: Response,
+        mut answer: Answer,
         call: &Call,
         hidden: &Hidden,
     ) -> ProbeOutcome {

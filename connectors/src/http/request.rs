@@ -2,14 +2,14 @@
 //!
 //! Owns headers, body and key pass-through. It must not know answers.
 
-use reqwest::Request;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 
 use operators_kernel::{Call, SecretStore};
 
 use crate::hidden::Hidden;
 use crate::http::headers::HeaderSource;
 use crate::http::path::Base;
+use crate::http::sender::Request;
 use crate::http::tool::Outline;
 
 /// How the vendor's logs see us.
@@ -37,8 +37,8 @@ pub(crate) async fn prepare(
     }
     let headers = headers(sent, call, secrets, &mut hidden).await?;
     let mut request = Request::new(sent.method.clone(), url);
-    *request.headers_mut() = headers;
-    *request.body_mut() = sent.body.render(call)?.map(Into::into);
+    request.headers = headers;
+    request.body = sent.body.render(call)?.unwrap_or_default().into();
     Ok(Prepared { request, hidden })
 }
 

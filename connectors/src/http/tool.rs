@@ -3,8 +3,8 @@
 //! Owns which methods and paths a configuration may ask for, and what goes with an effect class.
 //! It must not know a call.
 
-use reqwest::Method;
-use reqwest::header::HeaderName;
+use hyper::Method;
+use hyper::header::HeaderName;
 
 use crate::config::{ConnectorConfig, EffectWord, ToolConfig};
 use crate::http::body::Body;

@@ -4,14 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use reqwest::dns::{Addrs, Resolve, Resolving};
 use serde_json::json;
 
 use operators_kernel::{Connector, Health, ProbeOutcome};
 
 use super::vendor::{Reply, Vendor, ok};
 use super::{build, call, configs, invoke, name, not_applied};
-use crate::http::{Guard, HttpConnector, Lookup};
+use crate::http::HttpConnector;
+use crate::http::address::{Found, Guard, Lookup};
 use crate::registry::Place;
 
 fn config(base_url: &str) -> String {
@@ -159,14 +159,14 @@ struct Fickle {
 }
 
 impl Lookup for Fickle {
-    fn lookup(&self, _host: String) -> Resolving {
+    fn lookup(&self, _host: String) -> Found {
         let nth = self.asked.fetch_add(1, Ordering::SeqCst);
         let last = self.answers.len() - 1;
         let found: Vec<SocketAddr> = self.answers[nth.min(last)]
             .iter()
             .map(|address| SocketAddr::new(*address, 0))
             .collect();
-        Box::pin(async move { Ok(Box::new(found.into_iter()) as Addrs) })
+        Box::pin(async move { Ok(found) })
     }
 }
 
@@ -185,17 +185,17 @@ fn fickle_with(base_url: &str, lines: &str, answers: &[&[&str]]) -> HttpConnecto
                 .collect()
         })
         .collect();
-    HttpConnector::compile(
+    HttpConnector::compile_with(
         config,
         &Place::connector(&name("shop")),
         std::path::Path::new("."),
         Arc::new(super::FixedSecrets),
+        Arc::new(Fickle {
+            answers,
+            asked: AtomicUsize::new(0),
+        }),
     )
     .expect("compiles")
-    .with_lookup(Arc::new(Fickle {
-        answers,
-        asked: AtomicUsize::new(0),
-    }))
 }
 
 #[tokio::test]
@@ -251,10 +251,10 @@ async fn a_name_that_rebinds_is_judged_anew_at_every_dial() {
     };
     let mut told = Vec::new();
     for _ in 0..3 {
-        let found = guard.resolve("shop.example".parse().expect("a name")).await;
+        let found = guard.addresses("shop.example").await;
         told.push(
             found
-                .map(Iterator::count)
+                .map(|found| found.len())
                 .map_err(|error| error.to_string()),
         );
     }
@@ -299,11 +299,10 @@ async fn of_a_mixed_answer_only_the_public_part_is_dialled() {
         }),
         allow_private,
     };
-    let name = || "shop.example".parse().expect("a name");
-    let guarded = guard(false).resolve(name()).await.expect("one is public");
-    let guarded: Vec<SocketAddr> = guarded.collect();
+    let name = "shop.example";
+    let guarded = guard(false).addresses(name).await.expect("one is public");
     assert_eq!(guarded, [SocketAddr::from(([1, 1, 1, 1], 0))]);
-    assert_eq!(guard(true).resolve(name()).await.expect("all").count(), 3);
+    assert_eq!(guard(true).addresses(name).await.expect("all").len(), 3);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ mod commands;
 mod configuration;
 mod connections;
 mod cuts;
+mod departures;
 mod files;
 mod guide;
 mod imports;

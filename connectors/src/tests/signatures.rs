@@ -3,13 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use aws_credential_types::Credentials;
-use reqwest::{Method, Request};
+use hyper::Method;
 use serde_json::json;
 
 use super::vendor::{Reply, Vendor, ok};
 use super::{applied, build, call, invoke, name};
 use crate::config::{HeaderText, SigV4Config};
-use crate::http::SigV4;
+use crate::http::{Request, SigV4};
 use crate::registry::Place;
 
 /// 2015-08-30T12:36:00Z, the moment of every vector.
@@ -98,7 +98,7 @@ fn the_published_vectors_are_met() {
         let mut request = Request::new(method, url.parse().expect("a URL"));
         for (name, value) in headers {
             request
-                .headers_mut()
+                .headers
                 .insert(*name, value.parse().expect("a value"));
         }
         let secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
@@ -108,7 +108,7 @@ fn the_published_vectors_are_met() {
         signer("service")
             .sign(&mut request, credentials, now)
             .expect("signed");
-        let value = request.headers()["authorization"].to_str().expect("ASCII");
+        let value = request.headers["authorization"].to_str().expect("ASCII");
         assert!(
             value.ends_with(&format!("Signature={signature}")),
             "{path}: {value}"

@@ -13,6 +13,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::json;
 use tempfile::TempDir;
 
+use super::departures::asked_at_most;
 use super::{applied, build_in, call, invoke, not_applied};
 
 /// An authority, and the certificate it gave to `localhost`.
@@ -106,6 +107,23 @@ async fn only_the_named_authority_is_trusted_and_only_for_its_name() {
         "nothing was said to a stranger"
     );
     applied(outcome("localhost", "ca_file = \"own.pem\"").await);
+    assert_eq!(served.load(Ordering::SeqCst), 1);
+}
+
+/// By rule 4.12: the greeting takes a while, and asks nothing of its own.
+#[tokio::test]
+async fn what_may_not_leave_after_the_greeting_does_not() {
+    let folder = TempDir::new().expect("a folder");
+    let own = authority();
+    std::fs::write(folder.path().join("own.pem"), &own.pem).expect("written");
+    let (address, served) = vendor(own);
+    let toml = config(address, "localhost", "ca_file = \"own.pem\"");
+    let registry = build_in(&toml, folder.path()).expect("config");
+    let mut late = call("do", json!({}));
+    late.permit = asked_at_most(1);
+    let told = not_applied(invoke(&registry, &late).await);
+    assert!(told.contains("the test says so"), "{told}");
+    applied(invoke(&registry, &call("do", json!({}))).await);
     assert_eq!(served.load(Ordering::SeqCst), 1);
 }
 

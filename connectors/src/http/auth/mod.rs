@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
-use reqwest::{Client, Request};
+use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 
 use operators_kernel::{SecretStore, TenantId};
 
@@ -20,6 +19,7 @@ use crate::hidden::Hidden;
 use crate::http::auth::oauth2::OAuth2;
 use crate::http::headers::header_name;
 use crate::http::request::header_value;
+use crate::http::sender::{Request, Sender};
 use crate::registry::{Place, RegistryError};
 use crate::secrets::SecretText;
 
@@ -39,8 +39,8 @@ pub(crate) enum Auth {
 pub(crate) struct Entry<'a> {
     pub(crate) tenant: &'a TenantId,
     pub(crate) secrets: &'a dyn SecretStore,
-    /// The guarded client of the connector, for those who must ask somebody first.
-    pub(crate) client: &'a Client,
+    /// What the connector sends with, for those who must ask somebody first.
+    pub(crate) sender: &'a Sender,
     /// How long asking may take.
     pub(crate) deadline: Duration,
 }
@@ -103,11 +103,6 @@ impl Auth {
         }
     }
 
-    /// Whether it asks a server over TLS.
-    pub(crate) fn is_https(&self) -> bool {
-        matches!(self, Self::OAuth2(oauth2) if oauth2.is_https())
-    }
-
     /// Adds what lets the request in. The error is a sentence without any value.
     pub(crate) async fn admit(
         &self,
@@ -139,7 +134,7 @@ impl Auth {
         let mut value: HeaderValue =
             header_value(&value).map_err(|problem| format!("the credential {problem}"))?;
         value.set_sensitive(true);
-        request.headers_mut().insert(self.header().clone(), value);
+        request.headers.insert(self.header().clone(), value);
         Ok(())
     }
 

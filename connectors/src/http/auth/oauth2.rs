@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use reqwest::{Method, Request};
+use hyper::Method;
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use url::Url;
 
-use operators_kernel::{Secret, TenantId};
+use operators_kernel::{Secret, SendPermit, TenantId};
 
 use crate::config::{ClientAuth, Oauth2Config};
 use crate::hidden::Hidden;
@@ -26,6 +26,7 @@ use crate::http::body::form;
 use crate::http::outcome::{no_answer, quoted};
 use crate::http::path::{Base, escape};
 use crate::http::request::header_value;
+use crate::http::sender::{Request, Terms};
 use crate::registry::{Place, RegistryError};
 use crate::secrets::SecretText;
 use crate::size::ANSWER_DEFAULT;
@@ -100,10 +101,6 @@ impl OAuth2 {
         })
     }
 
-    pub(crate) fn is_https(&self) -> bool {
-        self.token_url.scheme() == "https"
-    }
-
     /// A token that is good now.
     pub(crate) async fn token(
         &self,
@@ -149,11 +146,14 @@ impl OAuth2 {
     async fn fetch(&self, entry: &Entry<'_>, hidden: &mut Hidden) -> Result<Token, String> {
         let asked = Instant::now();
         let request = self.request(entry, hidden).await?;
-        let mut answer = entry
-            .client
-            .execute(request)
-            .await
-            .map_err(|error| no_answer(&error, LABEL, hidden))?;
+        // A token has no effect; what needs it asks before it is sent.
+        let terms = Terms {
+            permit: SendPermit::always(),
+            within: Some(entry.deadline),
+            pooled: true,
+        };
+        let sent = entry.sender.send(request, terms).await;
+        let mut answer = sent.map_err(|unanswered| no_answer(&unanswered, LABEL, hidden))?;
         let status = answer.status().as_u16();
         let body = answer::read(&mut answer, ANSWER_DEFAULT)
             .await
@@ -196,7 +196,7 @@ impl OAuth2 {
             set("audience", audience);
         }
         let mut request = Request::new(Method::POST, self.token_url.clone());
-        let headers = request.headers_mut();
+        let headers = &mut request.headers;
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(
             CONTENT_TYPE,
@@ -216,8 +216,7 @@ impl OAuth2 {
                 set("client_secret", &secret);
             }
         }
-        *request.body_mut() = Some(form(&fields)?.into());
-        *request.timeout_mut() = Some(entry.deadline);
+        request.body = form(&fields)?.into();
         Ok(request)
     }
 }

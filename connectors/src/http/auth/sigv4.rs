@@ -11,13 +11,13 @@ use aws_sigv4::http_request::{
     UriPathNormalizationMode, sign,
 };
 use aws_sigv4::sign::v4;
-use reqwest::Request;
-use reqwest::header::HeaderName;
+use hyper::header::HeaderName;
 
 use crate::config::{HeaderText, SigV4Config};
 use crate::hidden::Hidden;
 use crate::http::auth::Entry;
 use crate::http::request::header_value;
+use crate::http::sender::Request;
 use crate::registry::{Place, RegistryError};
 use crate::secrets::SecretText;
 
@@ -121,19 +121,18 @@ impl SigV4 {
             .settings(settings)
             .build()
             .map_err(|_| "the request cannot be signed".to_owned())?;
-        let body = request.body().and_then(reqwest::Body::as_bytes);
         let mut headers = Vec::new();
-        for (name, value) in request.headers() {
+        for (name, value) in &request.headers {
             let value = value
                 .to_str()
                 .map_err(|_| format!("the header `{name}` cannot be signed: it is not ASCII"))?;
             headers.push((name.as_str(), value));
         }
         let signable = SignableRequest::new(
-            request.method().as_str(),
-            request.url().as_str(),
+            request.method.as_str(),
+            request.url.as_str(),
             headers.into_iter(),
-            SignableBody::Bytes(body.unwrap_or_default()),
+            SignableBody::Bytes(&request.body),
         )
         .map_err(refuse)?;
         let (signed, _signature) = sign(signable, &params.into()).map_err(refuse)?.into_parts();
@@ -146,7 +145,7 @@ impl SigV4 {
                 .map_err(|_| "the request cannot be signed".to_owned())?;
             let mut value = header_value(&text)?;
             value.set_sensitive(true);
-            request.headers_mut().insert(name, value);
+            request.headers.insert(name, value);
         }
         Ok(())
     }
