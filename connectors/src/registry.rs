@@ -155,6 +155,19 @@ pub(crate) fn timeout(config: &ConnectorConfig, tool: &ToolConfig) -> Duration {
     said.map_or(TIMEOUT_DEFAULT, DurationText::get)
 }
 
+/// How long after its deadline an abandoned call of this tool may still land.
+pub(crate) fn max_land(config: &ConnectorConfig, tool: &ToolConfig) -> Duration {
+    let default = match config.kind {
+        // A killed program's request may be on its way like any other.
+        ConnectorKind::Http | ConnectorKind::Command | ConnectorKind::Mcp | ConnectorKind::Sql => {
+            MAX_LAND_DEFAULT
+        }
+        // A line lands under the file's lock before the deadline, or never.
+        ConnectorKind::File => Duration::ZERO,
+    };
+    tool.max_land.map_or(default, DurationText::get)
+}
+
 fn contract(
     config: &ConnectorConfig,
     tool: &ToolConfig,
@@ -191,15 +204,7 @@ fn contract(
             "is zero, so no call could ever be made; write `3s`",
         ));
     }
-    let max_land_default = match config.kind {
-        // A killed program's request may be on its way like any other.
-        ConnectorKind::Http | ConnectorKind::Command | ConnectorKind::Mcp | ConnectorKind::Sql => {
-            MAX_LAND_DEFAULT
-        }
-        // A line lands under the file's lock before the deadline, or never.
-        ConnectorKind::File => Duration::ZERO,
-    };
-    let max_land = tool.max_land.map_or(max_land_default, DurationText::get);
+    let max_land = max_land(config, tool);
     let landing = timeout.saturating_add(max_land);
     if word == EffectWord::Keyed && window <= landing {
         let problem = format!(

@@ -91,6 +91,18 @@ impl SendPermit {
             }
         }
     }
+
+    /// How long is left until the call's deadline, where this permit knows one. Unlike
+    /// [`Call::deadline`](crate::Call::deadline) it is counted at this moment: for bounds that a
+    /// server is told in the middle of a call.
+    pub fn left(&self) -> Option<Duration> {
+        match &self.0 {
+            Bounds::Always | Bounds::Asked(_) => None,
+            Bounds::Session {
+                current, deadline, ..
+            } => Some(deadline.saturating_sub(current.now())),
+        }
+    }
 }
 
 fn nothing_sent(why: &str) -> ConnectorError {

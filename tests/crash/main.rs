@@ -10,6 +10,7 @@ mod flood;
 mod frozen;
 mod ground;
 mod group_commit;
+mod late_commit;
 mod main_returns;
 mod matrix;
 mod pool;

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use operators_connectors::{
     ConnectorConfig, ConnectorKind, EffectWord, EnvSecrets, HeaderText, Registry, ToolConfig,
 };
 use operators_kernel::{
-    Call, ConnectorName, EntityKey, IdempotencyKey, InvokeOutcome, SendPermit, ToolName,
-    ToolRegistry as _,
+    Call, ConnectorError, ConnectorName, EntityKey, IdempotencyKey, InvokeOutcome, SendPermit,
+    ToolName, ToolRegistry as _,
 };
 use operators_tests::fixtures::{object, tenant};
 use operators_tests::postgres::run;
@@ -70,6 +71,10 @@ fn registry(url: &str) -> Registry {
 }
 
 pub async fn invoke(url: &str, tool: &str, args: Value) -> InvokeOutcome {
+    invoke_with(url, tool, args, SendPermit::always()).await
+}
+
+async fn invoke_with(url: &str, tool: &str, args: Value, permit: SendPermit) -> InvokeOutcome {
     let (shop, tool) = (ConnectorName::parse("shop"), ToolName::parse(tool));
     let call = Call {
         tenant: tenant(),
@@ -82,7 +87,7 @@ pub async fn invoke(url: &str, tool: &str, args: Value) -> InvokeOutcome {
         downstream_key: "dk".to_owned(),
         attempt: 1,
         deadline: Duration::from_secs(5),
-        permit: SendPermit::always(),
+        permit,
     };
     let found = registry(url)
         .tool(&call.connector, &call.tool)
@@ -185,6 +190,31 @@ async fn a_statement_commits_or_changes_nothing() {
         InvokeOutcome::NotApplied(_) => {}
         other => panic!("{other:?}"),
     }
+}
+
+/// By rule 4.12: what lease or deadline no longer permits after the statement is not committed.
+#[tokio::test]
+async fn a_statement_that_took_too_long_is_rolled_back() {
+    let Some(database) = database().await else {
+        return;
+    };
+    let url = &database.url();
+    for statement in TABLES.split(';') {
+        run(url, statement).await;
+    }
+    let asked = AtomicU32::new(0);
+    let once = SendPermit::asking(move || match asked.fetch_add(1, Ordering::SeqCst) {
+        0 => Ok(()),
+        _ => Err(ConnectorError::new("nothing was sent: the test says so")),
+    });
+    let hold = json!({"order": "SO-1", "amount": 9, "held": true, "at": "2026-01-01T00:00:00Z"});
+    match invoke_with(url, "hold", hold, once).await {
+        InvokeOutcome::NotApplied(error) => {
+            assert!(error.message.contains("the test says so"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(amounts(url).await, [5, 6]);
 }
 
 /// A server that is asked to end the session in the middle of a statement: nothing was committed.

@@ -6,7 +6,8 @@
 //! |---|---|
 //! | the transaction committed | `Applied` |
 //! | no connection, any error before the commit, or a number of rows that was not expected (rolled back) | `NotApplied` |
-//! | the database refused the commit | `NotApplied` |
+//! | lease or deadline passed before the commit was sent | `NotApplied` |
+//! | the database refused the commit, or had ended the transaction before it came | `NotApplied` |
 //! | the connection was lost during the commit, or the deadline passed | `Unknown` |
 //!
 //! Beside the store (`url = "store"`) nothing is run here but reads: `prepared` is what the store
@@ -21,6 +22,7 @@ mod tool;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -54,11 +56,18 @@ pub(crate) struct SqlConnector {
 pub(crate) struct Job {
     pub(crate) statement: kernel::Statement,
     pub(crate) expect_rows: Option<u64>,
+    /// How long after the call's deadline the transaction may still commit.
+    pub(crate) max_land: Duration,
     pub(crate) permit: SendPermit,
 }
 
 impl Job {
-    /// Asked right before what the database would keep.
+    /// How long is left until the call's deadline.
+    fn left(&self) -> Duration {
+        self.permit.left().unwrap_or(self.statement.deadline)
+    }
+
+    /// Asked right before what the database would keep: before the statement and before the commit.
     pub(crate) fn may_run(&self) -> Result<(), Fault> {
         let permitted = self.permit.check();
         permitted.map_err(|refused| Fault::Nothing(refused.message))
@@ -171,7 +180,10 @@ impl Connector for SqlConnector {
             ));
         }
         let mut hidden = Hidden::of(call, &tool.secret_args);
-        let job = match tool.statement.job(call, tool.reads, tool.expect_rows) {
+        let job = tool
+            .statement
+            .job(call, tool.reads, tool.expect_rows, tool.max_land);
+        let job = match job {
             Ok(job) => job,
             Err(problem) => return not_applied(format!("`{}` was not run: {problem}", call.tool)),
         };
@@ -205,7 +217,9 @@ impl Connector for SqlConnector {
             let problem = format!("`{}` is no statement of the store's database", call.tool);
             return Err(ConnectorError::new(problem));
         };
-        let job = tool.statement.job(call, false, tool.expect_rows);
+        let job = tool
+            .statement
+            .job(call, false, tool.expect_rows, tool.max_land);
         let not_run = |problem| format!("`{}` was not run: {problem}", call.tool);
         let job = job.map_err(|problem| ConnectorError::new(not_run(problem)))?;
         let hidden = Hidden::of(call, &tool.secret_args);
@@ -219,7 +233,7 @@ impl Connector for SqlConnector {
             return unknown(format!("`{}` has no probe", call.tool));
         };
         let mut hidden = Hidden::of(call, &tool.secret_args);
-        let job = match probe.job(call, true, None) {
+        let job = match probe.job(call, true, None, Duration::ZERO) {
             Ok(job) => job,
             Err(problem) => return unknown(format!("the probe was not run: {problem}")),
         };
@@ -246,6 +260,7 @@ impl Connector for SqlConnector {
                 deadline: crate::registry::TIMEOUT_DEFAULT,
             },
             expect_rows: None,
+            max_land: Duration::ZERO,
             permit: SendPermit::always(),
         };
         let mut hidden = Hidden::without_call();

@@ -1,10 +1,12 @@
 //! Statements in a Postgres database: one connection and one transaction each.
 //!
-//! Owns the transaction and what a lost connection means. A connection is never shared or kept:
+//! Owns the transaction, until when the server may commit it, and what a lost connection means. A connection is never shared or kept:
 //! a caller may leave at any moment, and what it leaves must be rolled back by the server, not
 //! found by the next one.
 
-use operators_kernel::{Rows, Statement};
+use std::time::Duration;
+
+use operators_kernel::Rows;
 use operators_sql::Failure;
 use operators_sql::postgres::{execute, is_over, is_this_machine, told};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
@@ -46,15 +48,20 @@ pub(crate) fn options_of_store(url: &str) -> Result<PgConnectOptions, Fault> {
 pub(crate) async fn run(options: PgConnectOptions, job: &Job) -> Result<Rows, Fault> {
     let connected = PgConnection::connect_with(&options).await;
     let mut connection = connected.map_err(|error| nothing(&error))?;
-    begin(&mut connection, &job.statement).await?;
+    simply(&mut connection, begin(job))
+        .await
+        .map_err(|error| nothing(&error))?;
     job.may_run()?;
     // Whatever fails from here to the commit is undone by the server as the connection ends.
     let ran = execute(&mut connection, &job.statement).await;
     let ran = ran.map_err(Failure::into_words);
     let done = ran.and_then(|rows| job.expected(rows));
     let done = done.map_err(Fault::Nothing)?;
-    match connection.execute("COMMIT").await {
-        Ok(_) => {
+    // The statement may have taken long, or the process stood still: it is undone then.
+    let commit = commit(job)?;
+    job.may_run()?;
+    match simply(&mut connection, commit).await {
+        Ok(()) => {
             // Said politely; the effect stands either way.
             drop(connection.close().await);
             Ok(done)
@@ -63,7 +70,8 @@ pub(crate) async fn run(options: PgConnectOptions, job: &Job) -> Result<Rows, Fa
         // of a commit that is on disk.
         Err(error) => {
             let said = error.as_database_error();
-            let is_sure = said.is_some_and(|said| !is_over(&said.code().unwrap_or_default()));
+            let code = said.map(|said| said.code().unwrap_or_default());
+            let is_sure = code.is_some_and(|code| code == STOOD_STILL || !is_over(&code));
             Err(if is_sure {
                 nothing(&error)
             } else {
@@ -73,24 +81,67 @@ pub(crate) async fn run(options: PgConnectOptions, job: &Job) -> Result<Rows, Fa
     }
 }
 
-async fn begin(connection: &mut PgConnection, statement: &Statement) -> Result<(), Fault> {
-    let access = if statement.reads {
-        "READ ONLY"
-    } else {
-        "READ WRITE"
-    };
-    let millis = statement.deadline.as_millis().max(1);
-    let statements = [
-        format!("BEGIN {access}"),
-        format!("SET LOCAL statement_timeout = {millis}"),
-        // An acknowledged commit is on disk, whatever the database's default is.
-        "SET LOCAL synchronous_commit = on".to_owned(),
-    ];
-    for statement in statements {
-        let ran = connection.execute(sqlx::AssertSqlSafe(statement)).await;
-        ran.map_err(|error| nothing(&error))?;
+/// How the server says that it ended a transaction between two statements, before anything that came
+/// later.
+const STOOD_STILL: &str = "25P03";
+
+/// The parts of the time after the deadline: one for a commit that is late, one for what the clocks of
+/// two machines disagree about meanwhile, and two for the commit itself.
+const LANDING_PARTS: u32 = 4;
+
+/// The part of the call's time that stands in where hardly any time is left after its deadline.
+const DEADLINE_PARTS: u32 = 20;
+
+/// How long the server lets the transaction stand still between two statements.
+///
+/// INVARIANT (commit-in-time): what commits has committed before deadline and `max_land` have passed,
+/// whatever became of this process. It looks at the deadline with the statement's answer in its
+/// hands. The server has stood still since before that look, and ends the transaction if the commit
+/// does not come within this time; a commit that does come, it stops at what [`commit`] says.
+fn idle(job: &Job) -> Duration {
+    let part = job.max_land / LANDING_PARTS;
+    part.max(job.statement.deadline / DEADLINE_PARTS)
+}
+
+/// Settings hold for this transaction alone, also where a pooler gives its connection to others later.
+fn begin(job: &Job) -> String {
+    let within = millis(job.statement.deadline);
+    if job.statement.reads {
+        return format!("BEGIN READ ONLY; SET LOCAL statement_timeout = {within}");
     }
-    Ok(())
+    // An acknowledged commit is on disk, whatever the database's default is.
+    format!(
+        "BEGIN READ WRITE; SET LOCAL statement_timeout = {within}; \
+         SET LOCAL idle_in_transaction_session_timeout = {}; SET LOCAL synchronous_commit = on",
+        millis(idle(job))
+    )
+}
+
+/// The commit, and how long it may take: triggers run in it.
+fn commit(job: &Job) -> Result<String, Fault> {
+    if job.statement.reads {
+        return Ok("COMMIT".to_owned());
+    }
+    // INVARIANT (commit-in-time): it arrives at most `idle` from now, and as much is kept.
+    let left = job.left().saturating_add(job.max_land);
+    let left = left.saturating_sub(2 * idle(job));
+    if left.is_zero() {
+        let problem = "too little time was left to commit it, and it was rolled back";
+        return Err(Fault::Nothing(problem.to_owned()));
+    }
+    let within = millis(left);
+    Ok(format!("SET LOCAL statement_timeout = {within}; COMMIT"))
+}
+
+/// A time as the server takes it, which knows no longer one; zero would mean that there is no bound.
+fn millis(time: Duration) -> i32 {
+    i32::try_from(time.as_millis()).unwrap_or(i32::MAX).max(1)
+}
+
+/// Statements without values, in one message.
+async fn simply(connection: &mut PgConnection, statements: String) -> Result<(), sqlx::Error> {
+    let ran = connection.execute(sqlx::AssertSqlSafe(statements)).await;
+    ran.map(drop)
 }
 
 fn nothing(error: &sqlx::Error) -> Fault {

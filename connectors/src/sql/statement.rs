@@ -3,6 +3,8 @@
 //! Owns the reading of a statement's text. A placeholder inside quotes or a comment is refused,
 //! because nothing can be bound there.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use operators_kernel::{self as kernel, Call};
@@ -112,6 +114,7 @@ impl Statement {
         call: &Call,
         reads: bool,
         expect_rows: Option<u64>,
+        max_land: Duration,
     ) -> Result<Job, String> {
         let values = self.values.iter().map(|place| value(place, call));
         Ok(Job {
@@ -123,6 +126,7 @@ impl Statement {
                 deadline: call.deadline,
             },
             expect_rows,
+            max_land,
             permit: call.permit.clone(),
         })
     }

@@ -3,10 +3,11 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::beside::{STORE, StoreAddress};
 use crate::config::{ConnectorConfig, EffectWord, HeaderText, ToolConfig};
-use crate::registry::{Place, RegistryError, effect_word};
+use crate::registry::{Place, RegistryError, effect_word, max_land};
 use crate::sql::statement::{Dialect, Statement};
 
 /// What makes an address a credential.
@@ -48,6 +49,8 @@ pub(crate) struct SqlTool {
     /// The store runs it.
     pub(crate) is_transactional: bool,
     pub(crate) expect_rows: Option<u64>,
+    /// How long after the call's deadline its transaction may still commit.
+    pub(crate) max_land: Duration,
     pub(crate) effect_id: Option<String>,
     pub(crate) secret_args: Vec<String>,
 }
@@ -161,6 +164,7 @@ impl SqlTool {
             reads: effect == EffectWord::Read,
             is_transactional: effect == EffectWord::Transactional,
             expect_rows: tool.expect_rows,
+            max_land: max_land(config, tool),
             effect_id: tool.effect_id.clone(),
             secret_args: tool.secret_args.clone(),
         })

@@ -20,6 +20,8 @@ pub struct Options {
     pub sink: Option<u16>,
     /// The file of the embedded connector.
     pub file: Option<String>,
+    /// Where rows of the effect `sql` go instead of a file: a Postgres database.
+    pub database: Option<String>,
     /// `opaque`, `keyed` or `probeable`.
     pub effect: String,
     /// The name under which the store and the sink know this process.
@@ -59,6 +61,7 @@ impl Options {
             store: String::new(),
             sink: None,
             file: None,
+            database: None,
             effect: "opaque".to_owned(),
             process: std::process::id().to_string(),
             tenant: "acme".to_owned(),
@@ -81,6 +84,7 @@ impl Options {
                 "--store" => options.store = value(),
                 "--sink" => options.sink = Some(value().parse().expect("a port")),
                 "--file" => options.file = Some(value()),
+                "--database" => options.database = Some(value()),
                 "--effect" => options.effect = value(),
                 "--process" => options.process = value(),
                 "--tenant" => options.tenant = value(),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use operators_connectors::{
-    ConnectorConfig, ConnectorKind, EffectWord, EnvSecrets, HeaderText, Registry, StoreAddress,
-    ToolConfig,
+    ConnectorConfig, ConnectorKind, EffectWord, EnvSecrets, HeaderText, ProbeConfig, Registry,
+    StoreAddress, ToolConfig,
 };
 use operators_kernel::{
     Call, Connector, ConnectorError, ConnectorName, Effect, EffectClass, InvokeOutcome,
@@ -29,7 +29,10 @@ pub fn registry(options: &Options, wires: &Arc<Wires>) -> Registry {
         let config = match options.effect.as_str() {
             "command" => command(options, &file),
             "mcp" => mcp(options, &file),
-            "sql" => sql(options, &format!("sqlite:{file}")),
+            "sql" => match &options.database {
+                None => sql(options, &format!("sqlite:{file}")),
+                Some(url) => probeable(sql(options, url)),
+            },
             "transactional" => sql(options, "store"),
             _ => file_config(options, &file),
         };
@@ -155,7 +158,10 @@ done
 
 /// One row per effect, which holds such a line.
 fn sql(options: &Options, url: &str) -> ConnectorConfig {
-    let is_in_server = url == "store" && options.store.starts_with("postgres:");
+    let is_in_server = match url {
+        "store" => options.store.starts_with("postgres:"),
+        url => url.starts_with("postgres:"),
+    };
     let make = if is_in_server {
         "json_build_object"
     } else {
@@ -180,6 +186,22 @@ fn sql(options: &Options, url: &str) -> ConnectorConfig {
         for tool in config.tools.values_mut() {
             tool.max_land = None;
         }
+    }
+    config
+}
+
+/// The same, asked about by its key.
+fn probeable(mut config: ConnectorConfig) -> ConnectorConfig {
+    for tool in config.tools.values_mut() {
+        tool.effect = Some(EffectWord::Probeable);
+        tool.probe = Some(ProbeConfig {
+            statement: Some(
+                "SELECT 1 AS found FROM effects \
+                 WHERE line::json->>'idempotency_key' = {action.idempotency_key}"
+                    .to_owned(),
+            ),
+            ..ProbeConfig::default()
+        });
     }
     config
 }
