@@ -9,6 +9,7 @@ mod exit;
 mod filter;
 mod interrupts;
 mod locate;
+mod log;
 mod notary;
 mod notice;
 mod notify;
@@ -19,21 +20,15 @@ mod project;
 mod table;
 mod words;
 
-use std::io;
 use std::panic::PanicHookInfo;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
-use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, Command, RunArgs};
 use crate::exit::Exit;
-
-/// The variable that turns on log lines, as in `OPERATORS_LOG=debug`.
-const LOG_VARIABLE: &str = "OPERATORS_LOG";
-const LOG_DEFAULT: &str = "warn";
 
 const NO_WORKER: &str = "the worker is not in this version; use `operators run --once`";
 
@@ -43,7 +38,7 @@ fn main() -> Exit {
         Ok(args) => args,
         Err(error) => return usage(error),
     };
-    log();
+    log::start();
     match dispatch(args) {
         Ok(exit) => exit,
         // Whoever read our output has seen enough.
@@ -129,20 +124,6 @@ fn usage(error: clap::Error) -> Exit {
     } else {
         Exit::Ok
     }
-}
-
-fn log() {
-    let wish = std::env::var(LOG_VARIABLE).unwrap_or_default();
-    let wish = if wish.is_empty() { LOG_DEFAULT } else { &wish };
-    let filter = EnvFilter::try_new(wish).unwrap_or_else(|error| {
-        output::warn(&format!("`{LOG_VARIABLE}`: {}", output::shown(&error)));
-        EnvFilter::new(LOG_DEFAULT)
-    });
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(|| output::LogLine)
-        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
-        .init();
 }
 
 /// Says where, never what: the message of a connector's panic may hold a credential.

@@ -3,7 +3,7 @@
 use operators_tests::mcp::filesystem_server;
 use serde_json::{Value, json};
 
-use crate::support::{Project, action};
+use crate::support::{Project, Running, action};
 
 fn project() -> Option<Project> {
     let server = filesystem_server()?.display();
@@ -91,4 +91,57 @@ fn a_tool_that_changed_is_held_until_a_person_accepts_it() {
     assert_eq!(project.read("held"), "x\nx\n");
     let said = project.run(&["connectors", "accept", "nobody"]).ended(1);
     said.tells("no connector `nobody`");
+}
+
+const CREDENTIAL: &str = "canary/token-7f3a9c+x";
+const MARKED: &str = "canary-marked-51be02";
+
+/// Rule 5.5, and the guide: a server can send requests, notifications and answers that hold what it
+/// was given. The library that reads them writes them into its log, some by default.
+#[test]
+fn no_log_line_holds_a_credential_or_a_secret_argument() {
+    let project = Project::with(
+        "tenant = 'acme'\n[connectors.shop]\nkind = 'mcp'\nargv = ['sh', 'server.sh']\n\
+         variables = { TOKEN = 'secret:shop-token' }\n\
+         [connectors.shop.tools.'orders.hold']\nsecret_args = ['card']\n",
+    );
+    let early = r#"echo '{"jsonrpc":"2.0","id":70,"method":"x/'$TOKEN'"}'; "#;
+    let late = format!(
+        "echo '{{\"jsonrpc\":\"2.0\",\"id\":71,\"method\":\"x/'$TOKEN'\",\"params\":{{\"a\":\"{MARKED}\"}}}}'; \
+         echo '{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\",\"params\":{{\"a\":\"'$TOKEN' {MARKED}\"}}}}'; \
+         echo 'no JSON: '$TOKEN' {MARKED}'; "
+    );
+    let server = SERVER.replace("echo x >> held; ", &late);
+    let greeting = "*'\"method\":\"tools/list\"'*) ";
+    let server = server.replace(greeting, &format!("{greeting}{early}"));
+    project.write("server.sh", &server);
+    for (count, level) in [
+        None,
+        Some("warn"),
+        Some("debug"),
+        Some("trace"),
+        Some("rmcp=trace"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let key = format!("SO-{count}");
+        let plan = json!([action("orders.hold", &key, json!({"card": MARKED}))]).to_string();
+        let mut command = project.command(&["run", "--once", "--plan", "-"]);
+        command.env("OPERATORS_SECRET_SHOP_TOKEN", CREDENTIAL);
+        if let Some(level) = level {
+            command.env("OPERATORS_LOG", level);
+        }
+        let said = Running::start(&mut command, Some(plan.as_bytes())).end();
+        let said = said.ended(0);
+        for secret in [CREDENTIAL, MARKED, "token-7f3a9c"] {
+            assert!(!said.stderr.contains(secret), "{level:?}: {said:#?}");
+            assert!(!said.stdout.contains(secret), "{level:?}: {said:#?}");
+        }
+        match level {
+            Some("debug" | "trace") => said.tells("disposed"),
+            Some("rmcp=trace") => said.tells("log lines of `rmcp` are never shown"),
+            _ => {}
+        }
+    }
 }

@@ -152,7 +152,7 @@ fn the_vendor_gets_them_and_nobody_else_even_if_it_echoes_them() {
     let told = propose(&project, &plan, &[]).ended(0);
     let dry = propose(&project, &plan, &["--json", "--dry-run"]).ended(0);
     assert!(
-        said.stderr.contains("TRACE"),
+        said.stderr.contains("DEBUG"),
         "the logs are loud: {said:#?}"
     );
     let sent = vendor.requests();

@@ -8,8 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rmcp::model::{ClientConfig, Implementation, PaginatedRequestParams};
-use rmcp::service::{NotificationContext, Peer, RunningService};
+use rmcp::model::{
+    ClientConfig, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation,
+    PaginatedRequestParams,
+};
+use rmcp::service::{NotificationContext, Peer, RequestContext, RunningService};
 use rmcp::{ClientHandler, RoleClient, serve_client};
 use tokio::sync::Mutex;
 
@@ -78,6 +81,16 @@ impl ClientHandler for Client {
     fn get_info(&self) -> ClientConfig {
         let us = Implementation::new("operators", env!("CARGO_PKG_VERSION"));
         ClientConfig::new(rmcp::model::ClientCapabilities::default(), us)
+    }
+
+    async fn on_custom_request(
+        &self,
+        _request: CustomRequest,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<CustomResult, ErrorData> {
+        // The library prints this error: without the method, in which a server can put anything.
+        let problem = "this client answers no such request";
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, problem, None))
     }
 
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
