@@ -4,6 +4,10 @@
 //! outcome cannot be known, the entity is held and a connector's probe or a person decides; with a
 //! vendor that honours keys, effectively once.
 //!
+//! Of a result, give a model `decision`, `ok`, `result`, `reason` and `error`, never `hint`: it has
+//! the commands, and the ids they take, with which a person answers, and whoever may type them can
+//! run them. Neither give it the `receipt_id` of what awaits approval, which names the question.
+//!
 //! Start with [`DeterministicExecutor`] and [`Seams`]; `examples/hold_order.rs` is the whole of it
 //! on one page. The binary of this package is the command line over the same parts.
 
@@ -19,13 +23,13 @@ pub use operators_kernel::{
     ConnectorError, ConnectorName, Cursor, DeterministicExecutor, Directive, DirectiveAnswer,
     Disposition, DurableExec, Effect, EffectClass, EntityKey, EventEnvelope, ExecError,
     ExecutionPlan, Forecast, Halt, Health, IdKind, IdempotencyKey, IdentifierError, InvalidArgs,
-    InvokeOutcome, KEY_BYTES_MAX, Ledger, LedgerEntry, Limit, NAME_BYTES_MAX, OnAlert, OnFailure,
-    OnUnknown, OperatorName, Order, Original, PAGE_MAX, PLAN_ACTIONS_MAX, PLAN_BYTES_MAX,
-    PlannedAction, PolicyRef, ProbeOutcome, Progress, QuestionRef, Reason, Receipt, ReceiptFilter,
-    ReceiptKind, ReceiptOutcome, Ruling, RunContext, RunError, Seams, Secret, SecretError,
-    SecretStore, SendPermit, Settings, Shared, StoreError, TenantId, Text, Timestamp, Tool,
-    ToolContract, ToolMode, ToolName, ToolRegistry, TrustDecision, TrustPolicy, TrustQuestion,
-    WAITERS_MAX, forecast, json, life, log,
+    InvokeOutcome, KEY_BYTES_MAX, KnownBy, Ledger, LedgerEntry, Limit, NAME_BYTES_MAX, OnAlert,
+    OnFailure, OnUnknown, OperatorName, Order, Original, PAGE_MAX, PLAN_ACTIONS_MAX,
+    PLAN_BYTES_MAX, PlannedAction, PolicyRef, ProbeOutcome, Progress, QuestionRef, RECEIPT_VERSION,
+    Reason, Receipt, ReceiptFilter, ReceiptKind, ReceiptOutcome, Ruling, RunContext, RunError,
+    Seams, Secret, SecretError, SecretStore, SendPermit, Settings, Shared, StoreError, TenantId,
+    Text, Timestamp, Tool, ToolContract, ToolMode, ToolName, ToolRegistry, TrustDecision,
+    TrustPolicy, TrustQuestion, WAITERS_MAX, forecast, json, life, log,
 };
 pub use operators_policies::{
     Check, Explanation, Expression, ExpressionError, Finding, Judgement, Layers, LimitBy,

@@ -16,6 +16,10 @@ use crate::trust::TrustDecision;
 /// The error of every action that trust refused; callers compare it, so it never changes.
 pub const BLOCKED_BY_TRUST_POLICY: &str = "blocked by trust policy";
 
+/// The hint of every doubt.
+pub(crate) const LOOK_AT_DOUBTS: &str =
+    "`operators doubts list` shows what is in doubt, and how it ends";
+
 /// The largest plan file: room for the largest plan of ordinary actions, small enough to hold.
 pub const PLAN_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -229,8 +233,10 @@ pub enum Outcome {
 pub struct Refusal {
     /// The word for programs.
     pub reason: Reason,
-    /// The sentence for people.
+    /// What is so, for the proposer.
     pub error: String,
+    /// What a person at the terminal may do about it.
+    pub hint: Option<String>,
     /// The JSON pointers that differ, for a conflict.
     pub conflict: Vec<String>,
     /// The rule that set the limit, where one did.
@@ -243,8 +249,18 @@ impl Refusal {
         Self {
             reason,
             error: error.into(),
+            hint: None,
             conflict: Vec::new(),
             rule: None,
+        }
+    }
+
+    /// The same, with what a person at the terminal may do.
+    #[must_use]
+    pub fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
         }
     }
 }
@@ -267,16 +283,20 @@ pub struct ActionResult {
         deserialize_with = "present"
     )]
     pub result: Option<Shared<Value>>,
-    /// Why not ok, for people.
+    /// Why not ok: what is so, and nothing that opens anything. This is what a model may read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What a person at the terminal may do about it: commands, and the ids that they take. Never
+    /// for a model, which would run them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
     /// Why not ok, for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
     /// The trust rule that decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<Text>,
-    /// The receipt this proposal left.
+    /// The receipt this proposal left. That of a question (`awaiting_approval`) is what answers it.
     pub receipt_id: Text,
     /// How many attempts this key has had, this one included; 0 if none was ever made.
     pub attempt: u32,
@@ -311,6 +331,7 @@ impl ActionResult {
             ok: false,
             result: None,
             error: None,
+            hint: None,
             reason: None,
             rule,
             receipt_id,
@@ -329,11 +350,13 @@ impl ActionResult {
             }
             Outcome::InDoubt { error } => {
                 flat.error = Some(error);
+                flat.hint = Some(LOOK_AT_DOUBTS.to_owned());
                 flat.reason = Some(Reason::InDoubt);
             }
             Outcome::Refused(refusal) => {
                 flat.decision = Disposition::Block;
                 flat.error = Some(refusal.error);
+                flat.hint = refusal.hint;
                 flat.reason = Some(refusal.reason);
                 flat.conflict = refusal.conflict;
                 if refusal.reason != Reason::Policy {

@@ -279,7 +279,7 @@ where
         // the turn; what was claimed is found as a doubt.
         Err(ExecError::Invariant(
             "the work on the action ended without an answer, by a panic or with its runtime; what \
-             was sent is in doubt, see `operators doubts list`"
+             was sent is in doubt"
                 .to_owned(),
         ))
     })

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value};
 
-use crate::action::{Disposition, Reason, Refusal};
+use crate::action::{Disposition, LOOK_AT_DOUBTS, Reason, Refusal};
 use crate::clock::Timestamp;
 use crate::content_digest::ContentDigest;
 use crate::durable::{Fence, SessionId};
@@ -15,6 +15,15 @@ use crate::packed::Packed;
 use crate::shared::Shared;
 use crate::text::Text;
 use crate::trust::{PolicyRef, TrustDecision};
+
+/// The version of the receipts that are written now: what fields there are. One that a kept text
+/// lacks is null; no kept text is rewritten.
+pub const RECEIPT_VERSION: u32 = 2;
+
+/// The version of a receipt that does not say it.
+fn first_version() -> u32 {
+    1
+}
 
 /// What a receipt is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +49,29 @@ pub enum ReceiptKind {
     Acknowledge,
     /// The texts of old receipts went into a file and left the store.
     Prune,
+}
+
+/// How the name of a person who decided is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KnownBy {
+    /// They said so: `--as`.
+    As,
+    /// The environment said so: `$USER`, `$LOGNAME`.
+    Environment,
+    /// The system said so: it is the user that the process runs as.
+    System,
+}
+
+impl KnownBy {
+    /// The word in receipts.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::As => "as",
+            Self::Environment => "environment",
+            Self::System => "system",
+        }
+    }
 }
 
 /// How it ended, for auditors.
@@ -212,7 +244,7 @@ pub struct Receipt {
     pub effect_id: Option<String>,
     /// Its entity.
     pub entity_key: EntityKey,
-    /// Why not ok, for people.
+    /// Why not ok: what is so.
     pub error: Option<String>,
     /// The event behind the plan.
     pub event_id: Option<String>,
@@ -220,12 +252,16 @@ pub struct Receipt {
     pub fence: Option<Fence>,
     /// The key's generation.
     pub generation: u32,
+    /// What a person at the terminal may do about it. Never for a model.
+    pub hint: Option<String>,
     /// Its key.
     pub idempotency_key: IdempotencyKey,
     /// The index behind it.
     pub index_hash: Option<String>,
     /// What it is about.
     pub kind: ReceiptKind,
+    /// How the person's name is known; null where a program says whose decision it was.
+    pub known_by: Option<KnownBy>,
     /// What a rule saw, or why a person decided as they did.
     pub note: Option<String>,
     /// Whether the world is as the action asked.
@@ -266,6 +302,9 @@ pub struct Receipt {
     pub tenant_id: TenantId,
     /// Its magnitude.
     pub value: Option<Number>,
+    /// Which fields there were when it was written.
+    #[serde(default = "first_version")]
+    pub version: u32,
 }
 
 impl Proposal {
@@ -291,11 +330,13 @@ impl Proposal {
                 receipt.outcome = Some(ReceiptOutcome::InDoubt);
                 receipt.reason = Some(Reason::InDoubt);
                 receipt.error = Some((*error).to_owned());
+                receipt.hint = Some(LOOK_AT_DOUBTS.to_owned());
             }
             Ending::Refused(refusal) => {
                 receipt.decision = Some(Disposition::Block);
                 receipt.reason = Some(refusal.reason);
                 receipt.error = Some(refusal.error.clone());
+                receipt.hint.clone_from(&refusal.hint);
                 if refusal.reason != Reason::Policy {
                     receipt.without_ruling();
                 }
@@ -366,6 +407,9 @@ impl Proposal {
             outcome: Some(ReceiptOutcome::Refused),
             reason: None,
             error: None,
+            hint: None,
+            known_by: None,
+            version: RECEIPT_VERSION,
             note: self.note.clone(),
             result_digest: None,
             effect_id: None,

@@ -38,9 +38,12 @@ pub struct Forecast {
     /// Whether it would be let through, or is done already. What a connector would answer is not
     /// known.
     pub ok: bool,
-    /// Why not, for people.
+    /// Why not: what is so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What a person at the terminal may do about it. Never for a model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
     /// Why not, for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
@@ -190,6 +193,7 @@ impl Rehearsal<'_> {
                 // Only a run writes the question: there is nothing yet that could be answered.
                 Refusal {
                     error: WOULD_ASK.to_owned(),
+                    hint: None,
                     ..hold.refusal
                 }
             })),
@@ -235,6 +239,7 @@ fn flat(
         decision: result.decision,
         ok: result.ok,
         error: result.error,
+        hint: result.hint,
         reason: result.reason,
         rule: result.rule,
         original: result.original,

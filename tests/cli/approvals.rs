@@ -86,6 +86,38 @@ fn an_approved_action_runs_once_with_its_approver() {
 }
 
 #[test]
+fn the_proposer_is_not_handed_what_answers() {
+    // rule 9.14
+    let project = project();
+    let plan = json!([hold("SO-1")]);
+    waits(&project, &plan);
+    let id = question(&project);
+    let run = project.plan(&plan).ended(3);
+    let [result] = run.results().try_into().expect("one result");
+    let error = result.error.expect("an error");
+    assert!(
+        !error.contains(&id) && !error.contains("operators "),
+        "{error}"
+    );
+    let command = format!("`operators approvals approve {id} ");
+    let hint = result.hint.expect("a hint");
+    assert!(hint.contains(&command), "{hint}");
+    let receipt = project.receipts().pop().expect("a receipt");
+    assert_eq!(
+        (receipt.error, receipt.hint),
+        (Some(error), Some(hint.clone()))
+    );
+    // At the terminal it stands on a line of its own.
+    project.write("plan.json", plan.to_string());
+    let said = project.run(&["run", "--once", "--plan", "plan.json"]);
+    let is_hint = |line: &str| line.trim() == format!("hint: {hint}");
+    assert!(said.stderr.lines().any(is_hint), "{said:#?}");
+    let shown = project.run(&["receipts", "show", &receipt.receipt_id]);
+    let is_hint = |line: &str| line.contains("hint") && line.contains(&command);
+    assert!(shown.ended(0).stdout.lines().any(is_hint));
+}
+
+#[test]
 fn what_a_run_tells_to_type_next_can_be_typed() {
     let project = project();
     let mut action = hold("SO-1");

@@ -84,6 +84,10 @@ fn a_tool_that_changed_is_held_until_a_person_accepts_it() {
     let said = project.plan(&hold("SO-2")).ended(4);
     let error = said.results()[0].error.clone().expect("an error");
     assert!(error.contains("its description changed"), "{error}");
+    assert!(!error.contains("operators "), "{error}");
+    project.write("plan.json", hold("SO-2").to_string());
+    let said = project.run(&["run", "--once", "--plan", "plan.json"]);
+    said.ended(4).tells("operators connectors accept shop");
     assert_eq!(project.read("held"), "x\n");
     let said = project.run(&["connectors", "accept", "shop"]).ended(0);
     assert_eq!(said.stdout, "orders.hold: its description changed\n");

@@ -36,13 +36,13 @@ fn pause_stops_every_run_until_resume_and_says_who_when_and_how() {
     assert_eq!(run.decisions(), ["DEDUP", "BLOCK"]);
     let results = run.results();
     let error = results[1].error.as_deref().expect("an error");
-    for told in [
-        "paused by auditor since 20",
-        "too many holds",
-        "`operators resume`",
-    ] {
+    for told in ["paused by auditor since 20", "too many holds"] {
         assert!(error.contains(told), "no `{told}` in `{error}`");
     }
+    // rule 9.14
+    assert!(!error.contains("operators "), "{error}");
+    let hint = results[1].hint.as_deref().expect("a hint");
+    assert!(hint.contains("`operators resume`"), "{hint}");
     let reason = results[1].reason.map(operators::Reason::as_str);
     assert_eq!(reason, Some("paused"));
     project

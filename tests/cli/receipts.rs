@@ -60,7 +60,7 @@ fn export_is_every_receipt_oldest_first_one_json_object_a_line() {
 }
 
 /// DESIGN §10: all always present, null when empty.
-const FIELDS: [&str; 31] = [
+const FIELDS: [&str; 34] = [
     "receipt_id",
     "tenant_id",
     "reseller_id",
@@ -85,13 +85,16 @@ const FIELDS: [&str; 31] = [
     "outcome",
     "reason",
     "error",
+    "hint",
     "result_digest",
     "effect_id",
     "original_receipt_id",
     "approver",
+    "known_by",
     "session",
     "proposed_at",
     "settled_at",
+    "version",
 ];
 
 #[test]

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use operators_connectors::Registry;
 use operators_kernel::{
     ConnectorName, DeterministicExecutor, EffectClass, EventEnvelope, ExecutionPlan, OperatorName,
-    ReceiptKind, ReceiptOutcome, RedactionKey, Tool, ToolName, TrustDecision,
+    RECEIPT_VERSION, Receipt, ReceiptKind, ReceiptOutcome, RedactionKey, Tool, ToolName,
+    TrustDecision,
 };
 use operators_tests::fakes::{Act, FaultyExec, Says};
 use operators_tests::fixtures::{World, action, contract, hold, object, plan, tenant};
@@ -129,15 +130,18 @@ const FIELDS: &[&str] = &[
     "outcome",
     "reason",
     "error",
+    "hint",
     "note",
     "result_digest",
     "effect_id",
     "original_receipt_id",
     "approver",
+    "known_by",
     "session",
     "fence",
     "proposed_at",
     "settled_at",
+    "version",
 ];
 
 /// One proposal of every ending, and the words its receipt must say.
@@ -250,11 +254,22 @@ async fn every_ending_leaves_one_receipt_with_every_field() {
                 "{name}"
             );
             assert_eq!(
-                (&receipt.error, &receipt.rule),
-                (&result.error, &result.rule),
+                (&receipt.error, &receipt.hint, &receipt.rule),
+                (&result.error, &result.hint, &result.rule),
                 "{name}"
             );
             assert_eq!(receipt.attempt, result.attempt, "{name} {wanted}");
+            assert_eq!(receipt.version, RECEIPT_VERSION, "{name} {wanted}");
+            // Rule 9.14: no command stands where a model reads.
+            let error = result.error.as_deref().unwrap_or_default();
+            assert!(!error.contains("operators "), "{wanted}: {error}");
+            let is_doubt = wanted.ends_with("in_doubt");
+            let hint = result.hint.as_deref().unwrap_or_default();
+            assert_eq!(
+                hint.contains("`operators doubts list`"),
+                is_doubt,
+                "{wanted}: {hint}"
+            );
             assert_eq!(receipt.action.args, result.action.args);
             assert_eq!(
                 receipt.result_digest.is_some(),
@@ -275,6 +290,28 @@ async fn every_ending_leaves_one_receipt_with_every_field() {
             .filter(|receipt| receipt.outcome == Some(ReceiptOutcome::Applied));
         assert_eq!(applied.count(), 5, "{name}");
     }
+}
+
+/// Rule 5.3: a text that was kept before there were versions is read as the first, and what it lacks
+/// as null.
+#[tokio::test]
+async fn a_receipt_of_the_first_version_is_read() {
+    let world = memory().world;
+    let executor = world.start().await;
+    one(&executor, &world, hold("e", "k")).await;
+    let receipt = proposals(&world).await.pop().expect("a receipt");
+    let mut kept = serde_json::to_value(&receipt).expect("json");
+    let fields = kept.as_object_mut().expect("an object");
+    for later in ["hint", "known_by", "version"] {
+        assert!(fields.remove(later).is_some(), "{later}");
+    }
+    let read: Receipt = serde_json::from_value(kept).expect("a receipt");
+    let first = Receipt {
+        version: 1,
+        ..receipt
+    };
+    assert_eq!(read, first);
+    assert_eq!((read.hint, read.known_by), (None, None));
 }
 
 /// Rule 5.3: what is known is there, and its values are those of the run.
@@ -307,6 +344,8 @@ async fn a_receipt_carries_the_context_of_its_run() {
         "policy",
         "reason",
         "error",
+        "hint",
+        "known_by",
         "note",
         "effect_id",
         "original_receipt_id",

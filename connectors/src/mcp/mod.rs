@@ -188,10 +188,8 @@ impl McpConnector {
             None => "it is new".to_owned(),
         };
         Err(format!(
-            "held: the tool `{}` is not what was accepted ({changed}); if that is as it should be, \
-             `operators connectors accept {}` takes it over",
-            remote.escape_debug(),
-            self.name
+            "held: the tool `{}` is not what was accepted ({changed}); a person has to look at it",
+            remote.escape_debug()
         ))
     }
 

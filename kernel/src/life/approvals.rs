@@ -166,10 +166,12 @@ impl Approval {
     fn waits(&self) -> Refusal {
         let (question, expires) = (&self.proposal.receipt_id, self.expires_at);
         let error = format!(
-            "a person is asked first, until {expires}: `operators approvals approve {question} \
-             --because 'checked'` or `veto`, then propose it again"
+            "a person is asked first, until {expires}; once one approved, propose it again"
         );
-        refusal(&self.proposal, error)
+        let hint = format!(
+            "`operators approvals approve {question} --because 'checked'` or `veto` answers it"
+        );
+        refusal(&self.proposal, error).with_hint(hint)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Number, Value};
 
-use crate::action::{Original, Reason, Refusal};
+use crate::action::{LOOK_AT_DOUBTS, Original, Reason, Refusal};
 use crate::connector::EffectClass;
 use crate::content_digest::ContentDigest;
 use crate::durable::{Claim, ClaimAnswer, Clearance, Fence, OnDoubt, StoreTime};
@@ -144,6 +144,7 @@ fn refusal_of(receipt: &Receipt, key: Option<&KeyRecord>, claim: &Claim) -> Refu
     Refusal {
         reason,
         error: receipt.error.clone().unwrap_or_default(),
+        hint: receipt.hint.clone(),
         conflict: other.map_or_else(Vec::new, |key| differing_paths(key, claim)),
         rule: receipt
             .rule
@@ -159,8 +160,9 @@ fn burned(key: &KeyRecord, claim: &Claim) -> ClaimStep {
     let Some(application) = &key.application else {
         let refusal = Refusal::new(
             Reason::InDoubt,
-            "the key is burned but its application is not recorded; look at `keys show`",
-        );
+            "the key is burned but its application is not recorded",
+        )
+        .with_hint("`operators keys show` tells what is kept of the key");
         return refused(Some(key), claim, refusal);
     };
     let (receipt, answer) = duplicate(claim, seen(Some(key)), application.original.clone());
@@ -220,13 +222,10 @@ fn doubtful(doubt: &KeyRecord, claim: &Claim, now: StoreTime) -> Option<ClaimSte
         let seconds = wait.as_secs_f64();
         format!("whether it happened is not known, and it may still land for {seconds:.1} s")
     } else {
-        "whether it happened is not known; see `operators doubts list`".to_owned()
+        "whether it happened is not known".to_owned()
     };
-    Some(refused(
-        Some(doubt),
-        claim,
-        Refusal::new(Reason::InDoubt, error),
-    ))
+    let refusal = Refusal::new(Reason::InDoubt, error).with_hint(LOOK_AT_DOUBTS);
+    Some(refused(Some(doubt), claim, refusal))
 }
 
 fn proposed_before() -> Refusal {
@@ -239,8 +238,9 @@ fn proposed_before() -> Refusal {
 fn entity_held(entity: &EntityRecord, claim: &Claim, now: StoreTime) -> Option<Refusal> {
     let entity_key = &claim.proposal.entity_key;
     if let Some(doubt) = &entity.doubt {
-        let error = format!("`{entity_key}` is held: key `{doubt}` is in doubt");
-        return Some(Refusal::new(Reason::EntityInDoubt, error));
+        let error = format!("`{entity_key}` is held: another key of it is in doubt");
+        let hint = format!("it is key `{doubt}`; {LOOK_AT_DOUBTS}");
+        return Some(Refusal::new(Reason::EntityInDoubt, error).with_hint(hint));
     }
     let wait = now.until(entity.landing_until);
     (wait > Duration::ZERO).then(|| {

@@ -132,6 +132,10 @@ pub fn resolve(
         .proposal
         .correction(receipt_id, &key.mark(), &ending, resolution.at);
     receipt.note.clone_from(&resolution.note);
+    if resolution.verdict == Verdict::WriteOff {
+        // There is nothing left to do about it.
+        receipt.hint = None;
+    }
     receipt.approver = match &resolution.by {
         Resolver::Person(name) => Some(name.clone()),
         Resolver::Probe => None,

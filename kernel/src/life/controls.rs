@@ -152,10 +152,9 @@ impl Pauses {
         let (by, at) = (&halt.by, halt.at);
         let why = halt.note.as_ref();
         let why = why.map_or_else(String::new, |why| format!(" ({why})"));
-        let error = format!(
-            "{what} is paused by {by} since {at}{why}; `operators resume{option}` lets it go on"
-        );
-        Some(Refusal::new(Reason::Paused, error))
+        let error = format!("{what} is paused by {by} since {at}{why}");
+        let hint = format!("`operators resume{option}` lets it go on");
+        Some(Refusal::new(Reason::Paused, error).with_hint(hint))
     }
 }
 

@@ -96,9 +96,13 @@ impl Slots {
             "rule `{}` allows {} in {:?} and {taken} are taken; {free}",
             limit.rule, limit.max, limit.window
         );
+        let hint = format!(
+            "the limit is set by rule `{}` of policy `{}`",
+            limit.rule, limit.policy.name
+        );
         Refusal {
             rule: Some(limit.rule.clone()),
-            ..Refusal::new(Reason::Limit, error)
+            ..Refusal::new(Reason::Limit, error).with_hint(hint)
         }
     }
 }

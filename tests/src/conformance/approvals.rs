@@ -98,15 +98,27 @@ fn after(at: Timestamp, span: Duration) -> Timestamp {
     Timestamp::from_micros(at.as_micros() + micros)
 }
 
-/// By rules 9.7, 9.9.
+/// By rule 9.14: the proposer is told what is so, a person what answers it.
+#[track_caller]
+pub(super) fn told_apart(refusal: &Refusal, command: &str) {
+    let Refusal { error, hint, .. } = refusal;
+    let hinted = hint.as_ref().is_some_and(|hint| hint.contains(command));
+    assert!(hinted, "{hint:?} lacks `{command}`");
+    assert!(!error.contains("operators "), "{error}");
+    assert!(!error.contains("rc_"), "{error}");
+}
+
+/// By rules 9.7, 9.9, 9.14.
 pub async fn what_needs_approval_waits_and_then_runs_with_its_approver(bench: &dyn Bench) {
     let (desk, other) = (Desk::open(bench).await, Desk::open(bench).await);
     let claim = asking("order:1", "k1");
     let refusal = desk.refusal(&claim).await;
     assert_eq!(refusal.reason, Reason::AwaitingApproval);
     let command = format!("approvals approve {} ", claim.proposal.receipt_id);
-    assert!(refusal.error.contains(&command), "{}", refusal.error);
+    told_apart(&refusal, &command);
     let receipt = desk.receipt(&claim.proposal.receipt_id).await;
+    assert_eq!(receipt.error.as_ref(), Some(&refusal.error));
+    assert_eq!(receipt.hint, refusal.hint);
     assert_eq!(receipt.decision, Some(Disposition::Block));
     assert_eq!(receipt.outcome, Some(ReceiptOutcome::Refused));
     assert_eq!(receipt.reason, Some(Reason::AwaitingApproval));
@@ -119,7 +131,7 @@ pub async fn what_needs_approval_waits_and_then_runs_with_its_approver(bench: &d
     let asked = question(&desk, "k1").await.expect("a question");
     assert_eq!(asked.expires_at, after(claim.at, ASKED_FOR));
     let refusal = desk.refusal(&again(&claim)).await;
-    assert!(refusal.error.contains(&command), "{}", refusal.error);
+    told_apart(&refusal, &command);
     desk.refused_as(Reason::AwaitingApproval, &unheard(&claim))
         .await;
     assert_eq!(question(&desk, "k1").await, Some(asked));

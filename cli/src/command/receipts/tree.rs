@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use operators_kernel::{Disposition, Receipt, ReceiptKind};
+use operators_kernel::{Disposition, KnownBy, Receipt, ReceiptKind};
 
 use super::show::{kind, outcome_words, tool};
 use super::story::{Several, Story};
@@ -144,6 +144,7 @@ fn trust(receipt: &Receipt) -> Branch {
     );
     trust.field("policy digest", policy.map(|policy| &policy.digest));
     trust.field("approver", receipt.approver.as_ref());
+    trust.field("known by", receipt.known_by.map(KnownBy::as_str));
     trust.field("note", receipt.note.as_ref());
     trust
 }
@@ -156,12 +157,14 @@ fn ending(receipt: &Receipt) -> Branch {
     ending.field("cites", receipt.original_receipt_id.as_ref());
     ending.field("ok", Some(if receipt.ok { "yes" } else { "no" }));
     ending.field("error", receipt.error.as_ref());
+    ending.field("hint", receipt.hint.as_ref());
     ending.field("result digest", receipt.result_digest.as_ref());
     ending.field("effect id", receipt.effect_id.as_ref());
     ending.field("attempt", Some(receipt.attempt));
     ending.field("session", receipt.session.map(|session| session.0));
     ending.field("fence", receipt.fence.map(|fence| fence.0));
     ending.field("settled at", Some(receipt.settled_at));
+    ending.field("version", Some(receipt.version));
     ending
 }
 

@@ -11,6 +11,8 @@ pub(crate) struct Ending<'a> {
     pub(crate) ok: bool,
     pub(crate) reason: Option<Reason>,
     pub(crate) error: Option<&'a str>,
+    /// What a person here may do about it.
+    pub(crate) hint: Option<&'a str>,
     pub(crate) conflict: &'a [String],
     pub(crate) original: Option<&'a Original>,
     /// Of a real run only.
@@ -32,6 +34,7 @@ impl<'a> From<&'a ActionResult> for Ending<'a> {
             ok: result.ok,
             reason: result.reason,
             error: result.error.as_deref(),
+            hint: result.hint.as_deref(),
             conflict: &result.conflict,
             original: result.original.as_ref(),
             done: Some(Done {
@@ -50,6 +53,7 @@ impl<'a> From<&'a Forecast> for Ending<'a> {
             ok: forecast.ok,
             reason: forecast.reason,
             error: forecast.error.as_deref(),
+            hint: forecast.hint.as_deref(),
             conflict: &forecast.conflict,
             original: forecast.original.as_ref(),
             done: None,

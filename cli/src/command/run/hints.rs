@@ -52,13 +52,7 @@ pub(crate) fn tell(
     note("");
     note("next:");
     if let Some(doubt) = with(Reason::InDoubt) {
-        let key = doubt.action.idempotency_key.as_str();
-        // Always in quotes: it is there to be copied and changed.
-        let key = match quoted(key) {
-            plain if plain == key => format!("'{key}'"),
-            quoted => quoted,
-        };
-        let resolve = format!("doubts resolve {key} --applied --because '…'");
+        let resolve = resolve(doubt.action.idempotency_key.as_str());
         let whose = whose(doubt);
         next(&project.command("doubts list", &whose), "");
         next(
@@ -80,6 +74,12 @@ pub(crate) fn tell(
             &project.command("doubts list", &args.whose),
             "what is in doubt holds its entity",
         );
+    } else if let Some(held) = endings.iter().flatten().find(|ending| is_held(ending)) {
+        let accept = format!("connectors accept {}", held.action.connector);
+        next(
+            &project.command(&accept, &Whose { tenant: None }),
+            "shows what the server changed, and takes it over",
+        );
     } else if with(Reason::UnknownTool).is_some() {
         next(
             &project.command("connectors list", &Whose { tenant: None }),
@@ -98,14 +98,39 @@ pub(crate) fn tell(
     }
 }
 
-/// What did not go well, one line per cause, with the numbers of the actions it stopped.
+/// The command that answers a doubt.
+fn resolve(key: &str) -> String {
+    // Always in quotes: it is there to be copied and changed.
+    let key = match quoted(key) {
+        plain if plain == key => format!("'{key}'"),
+        quoted => quoted,
+    };
+    format!("doubts resolve {key} --applied --because '…'")
+}
+
+/// Whether an MCP server's tool is not what was accepted. The error does not say the command that
+/// accepts it, for a model reads the error.
+fn is_held(ending: &Ending<'_>) -> bool {
+    let error = ending.error.unwrap_or_default();
+    ending.reason == Some(Reason::Failed) && error.contains("held: the tool `")
+}
+
+/// Why some actions are not ok, what a person may do about it, and the numbers of those actions.
+struct Cause {
+    text: String,
+    hint: Option<String>,
+    numbers: Vec<String>,
+}
+
+/// What did not go well, one line per cause, with the numbers of the actions it stopped, and under
+/// it what a person may do.
 pub(crate) fn troubles(
     project: &Project,
     parts: &Parts,
     jobs: &[Job],
     endings: &[Vec<Ending<'_>>],
 ) {
-    let mut causes: Vec<(String, Vec<String>)> = Vec::new();
+    let mut causes: Vec<Cause> = Vec::new();
     for (job, endings) in jobs.iter().zip(endings) {
         for (index, ending) in endings.iter().enumerate() {
             if ending.ok {
@@ -115,18 +140,28 @@ pub(crate) fn troubles(
                 Some(name) if jobs.len() > 1 => format!("{name} {}", index + 1),
                 _ => (index + 1).to_string(),
             };
-            let cause = match explanation(parts, job, index, ending) {
+            let text = match explanation(parts, job, index, ending) {
                 Some(explained) => cause(project, parts, job, ending, &explained),
                 None => trouble(parts, ending),
             };
-            match causes.iter_mut().find(|(known, _)| *known == cause) {
-                Some((_, numbers)) => numbers.push(number),
-                None => causes.push((cause, vec![number])),
+            let hint = ending.hint.map(shown);
+            let is_known = |known: &&mut Cause| known.text == text && known.hint == hint;
+            match causes.iter_mut().find(is_known) {
+                Some(known) => known.numbers.push(number),
+                None => causes.push(Cause {
+                    text,
+                    hint,
+                    numbers: vec![number],
+                }),
             }
         }
     }
-    for (cause, numbers) in causes.iter().take(CAUSES_MAX) {
-        point(&brief_list(numbers), cause);
+    for cause in causes.iter().take(CAUSES_MAX) {
+        let mark = brief_list(&cause.numbers);
+        point(&mark, &cause.text);
+        if let Some(hint) = &cause.hint {
+            point(&" ".repeat(mark.chars().count()), &format!("hint: {hint}"));
+        }
     }
     if causes.len() > CAUSES_MAX {
         note(&format!(

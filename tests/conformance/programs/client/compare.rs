@@ -44,6 +44,7 @@ impl Client<'_> {
                 attempt,
             } if self.detail != Detail::Exact => {
                 refusal.error.clear();
+                refusal.hint = None;
                 ClaimAnswer::Refused { refusal, attempt }
             }
             other => other,
@@ -71,6 +72,7 @@ impl Client<'_> {
             for receipt in &mut receipts {
                 receipt.settled_at = Timestamp::from_micros(0);
                 receipt.error = None;
+                receipt.hint = None;
             }
             receipts.sort_by(|a, b| a.receipt_id.cmp(&b.receipt_id));
         }

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use operators_kernel::{
-    Disposition, EntityKey, IdempotencyKey, OperatorName, Reason, Receipt, ReceiptOutcome, TenantId,
+    Disposition, EntityKey, IdempotencyKey, KnownBy, OperatorName, Reason, Receipt, ReceiptOutcome,
+    TenantId,
 };
 
 use crate::output::json_text;
@@ -160,6 +161,7 @@ pub(super) const COLUMNS: &[Column] = &[
         .map(Reason::as_str)
         .map(text)),
     column!("error", Text, |receipt| maybe(receipt.error.as_deref())),
+    column!("hint", Text, |receipt| maybe(receipt.hint.as_deref())),
     column!("note", Text, |receipt| maybe(receipt.note.as_deref())),
     column!("result_digest", Text, |receipt| maybe(
         receipt.result_digest.as_deref()
@@ -173,10 +175,16 @@ pub(super) const COLUMNS: &[Column] = &[
     column!("approver", Text, |receipt| maybe(
         receipt.approver.as_deref()
     )),
+    column!("known_by", Text, |receipt| {
+        receipt.known_by.map(KnownBy::as_str).map(text)
+    }),
     column!("session", Whole, |receipt| receipt
         .session
         .map(|session| whole(session.0))),
     column!("fence", Whole, |receipt| receipt
         .fence
         .map(|fence| whole(fence.0))),
+    column!("version", Whole, |receipt| Some(whole(
+        receipt.version.into()
+    ))),
 ];
