@@ -58,7 +58,7 @@ pub(crate) enum Command {
     /// The audit trail: one receipt per proposal
     #[command(subcommand)]
     Receipts(ReceiptsCommand),
-    /// What nobody knows the outcome of, and a person's answer
+    /// What nobody knows the outcome of, what is in flight, and a person's answer
     #[command(subcommand)]
     Doubts(DoubtsCommand),
     /// The life of one idempotency key
@@ -214,7 +214,7 @@ pub(crate) enum ReceiptsCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DoubtsCommand {
-    /// Every key in doubt, oldest first
+    /// Every key in doubt, then every attempt in flight with its owner, oldest first
     List {
         /// Print JSON lines
         #[arg(long)]

@@ -13,6 +13,7 @@ mod log;
 mod notary;
 mod notice;
 mod notify;
+mod open_ends;
 mod output;
 mod person;
 mod planner;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde::Serialize;
 
 use crate::action::{Disposition, Reason};
 use crate::clock::Timestamp;
@@ -103,7 +104,8 @@ pub struct Glimpse {
 }
 
 /// Whether the process that owns a session is still there, as far as its store can tell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OwnerState {
     /// The store sees it at this moment, and its lease runs.
     Alive,

@@ -80,7 +80,7 @@ pub use receipt::{
     ReceiptOutcome,
 };
 pub use redact::{RedactionKey, SecretText};
-pub use rehearse::{Forecast, forecast};
+pub use rehearse::{Forecast, Wait, forecast};
 pub use said::RESULT_BYTES_MAX;
 pub use secret::{Secret, SecretError, SecretStore};
 pub use setup::{OnFailure, Progress, RunContext, Seams, Settings, WAITERS_MAX};

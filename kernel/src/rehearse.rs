@@ -3,6 +3,7 @@
 //! It asks the same pure functions as a real run, over records it only looked at.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use serde::Serialize;
 
@@ -12,8 +13,9 @@ use crate::action::{
 use crate::connector::{Effect, Tool};
 use crate::durable::{Claim, ClaimAnswer, OnDoubt, SessionId, SettledOutcome, Settlement};
 use crate::error::ExecError;
-use crate::key::{EntityKey, TenantId};
-use crate::life::{self, ClaimStep, EntityRecord, KeyRecord, NoteName, Through, Turn};
+use crate::key::{EntityKey, IdempotencyKey, TenantId};
+use crate::ledger::{Glimpse, InFlight, OwnerState};
+use crate::life::{self, ClaimStep, EntityRecord, KeyRecord, NoteName, Phase, Through, Turn};
 use crate::namespace;
 use crate::proposed::{Case, Proposed};
 use crate::redact::Redaction;
@@ -36,7 +38,7 @@ pub struct Forecast {
     /// What would become of it.
     pub decision: Disposition,
     /// Whether it would be let through, or is done already. What a connector would answer is not
-    /// known.
+    /// known. No, too, where it waits for an attempt whose owner may be gone.
     pub ok: bool,
     /// Why not: what is so.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,6 +58,22 @@ pub struct Forecast {
     /// For a conflict: the JSON pointers that differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conflict: Vec<String>,
+    /// What it would wait for first; all else is said as if that leaves nothing behind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<Wait>,
+}
+
+/// Another attempt that is in flight on the same key or entity: an action waits for its end.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Wait {
+    /// The key of that attempt.
+    pub idempotency_key: IdempotencyKey,
+    /// For how long its outcome has been open.
+    pub in_flight_for_seconds: u64,
+    /// What the process that made it calls itself.
+    pub node: String,
+    /// Whether that process is still there.
+    pub owner: OwnerState,
 }
 
 /// Forecasts every action of a plan, as if each that would be sent took effect.
@@ -71,15 +89,17 @@ pub async fn forecast(
     for action in &plan.actions {
         let tool = seams.connectors.tool(&action.connector, &action.tool);
         let run = namespace::of(tool.as_ref(), run, action)?;
-        let rehearsal = rehearsals
-            .entry(run.tenant.clone())
-            .or_insert_with(|| Rehearsal {
+        let rehearsal = match rehearsals.entry(run.tenant.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => unknown.insert(Rehearsal {
+                in_flight: seams.durable.in_flight(&run.tenant).await?.0,
                 seams,
                 run,
                 keys: BTreeMap::new(),
                 entities: BTreeMap::new(),
                 notes: BTreeMap::new(),
-            });
+            }),
+        };
         forecasts.push(rehearsal.action(action, tool).await?);
     }
     Ok(forecasts)
@@ -89,6 +109,7 @@ pub async fn forecast(
 struct Rehearsal<'a> {
     seams: &'a Seams,
     run: RunContext,
+    in_flight: Vec<InFlight>,
     keys: BTreeMap<String, KeyRecord>,
     entities: BTreeMap<EntityKey, EntityRecord>,
     notes: BTreeMap<NoteName, Option<String>>,
@@ -112,6 +133,7 @@ impl Rehearsal<'_> {
                 ruling.decision,
                 ruling.rule,
                 refusal.map(Outcome::Refused),
+                None,
             ));
         }
         let case = Case::new(proposed, &*self.seams.policy)?;
@@ -122,24 +144,18 @@ impl Rehearsal<'_> {
             .durable
             .glimpse(tenant, &action.idempotency_key, &action.entity_key)
             .await?;
-        let key = self
-            .keys
-            .get(action.idempotency_key.as_str())
-            .or(glimpse.key.as_ref())
-            .cloned();
-        let entity = self
-            .entities
-            .get(&action.entity_key)
-            .unwrap_or(&glimpse.entity)
-            .clone();
-        // Whoever holds the entity now will be done when a real run gets its turn.
-        let ending = match life::claim(key.as_ref(), &entity, Turn::Free, &claim, glimpse.now) {
+        let now = glimpse.now;
+        let (key, entity, waits_for) = self.as_it_is(action, glimpse);
+        let waits_for_unknown =
+            (waits_for.as_ref()).is_some_and(|wait| wait.owner != OwnerState::Alive);
+        // A living owner will be done when a real run gets its turn.
+        let ending = match life::claim(key.as_ref(), &entity, Turn::Free, &claim, now) {
             ClaimStep::Grant {
                 key: granted,
                 entity,
             } => {
                 let held = self.let_through(key.as_ref(), &claim).await?;
-                if held.is_none() {
+                if held.is_none() && !waits_for_unknown {
                     self.pretend_applied(granted.into_inner(), &entity);
                 }
                 held.map(Outcome::Refused)
@@ -152,7 +168,7 @@ impl Rehearsal<'_> {
                 answer: ClaimAnswer::Refused { refusal, .. },
                 ..
             } => Some(Outcome::Refused(refusal)),
-            // Another process is at it right now; by then it is applied, or free again.
+            // Another attempt of this very key: by then it is applied, or free again.
             ClaimStep::Wait
             | ClaimStep::GrantedBefore(_)
             | ClaimStep::Probe(_)
@@ -163,7 +179,57 @@ impl Rehearsal<'_> {
             case.proposal.decision,
             case.proposal.rule.clone(),
             ending,
+            waits_for,
         ))
+    }
+
+    /// The key and the entity as a run would find them, and the attempt it would wait for. What the
+    /// plan itself would have changed by now goes before what the store shows, and an attempt whose
+    /// owner is gone has become what the next claim makes of it (rule 4.14).
+    fn as_it_is(
+        &self,
+        action: &PlannedAction,
+        glimpse: Glimpse,
+    ) -> (Option<KeyRecord>, EntityRecord, Option<Wait>) {
+        let Glimpse { key, entity, now } = glimpse;
+        let planned = self.keys.get(action.idempotency_key.as_str()).cloned();
+        let mut key = planned.or(key);
+        let planned = self.entities.get(&action.entity_key).cloned();
+        let mut entity = planned.unwrap_or(entity);
+        let mut waits_for = None;
+        for attempt in &self.in_flight {
+            let of = &attempt.key;
+            let is_of_key = key.as_ref().is_some_and(|key| {
+                key.phase == Phase::Intent
+                    && key.proposal.receipt_id == of.proposal.receipt_id
+                    && key.session == of.session
+            });
+            let holds_entity = of.proposal.entity_key == action.entity_key
+                && entity.holder == Some(of.session)
+                && entity.fence == of.fence;
+            if !is_of_key && !holds_entity {
+                continue;
+            }
+            if attempt.owner == OwnerState::Gone {
+                let died = life::owner_died(of, &entity, self.seams.clock.now());
+                if let Some((dead, released, _)) = died {
+                    if is_of_key {
+                        key = Some(dead);
+                    }
+                    if holds_entity {
+                        entity = released;
+                    }
+                }
+            } else {
+                waits_for = Some(Wait {
+                    idempotency_key: of.proposal.idempotency_key.clone(),
+                    in_flight_for_seconds: of.first_intent_at.until(now).as_secs(),
+                    node: attempt.node.clone(),
+                    owner: attempt.owner,
+                });
+            }
+        }
+        (key, entity, waits_for)
     }
 
     /// What people say about a claim that everything else lets through.
@@ -229,7 +295,11 @@ fn flat(
     decision: TrustDecision,
     rule: Option<Text>,
     ending: Option<Outcome>,
+    waits_for: Option<Wait>,
 ) -> Forecast {
+    // What is answered at once, or refused after the wait all the same, needs no word about it.
+    let waits_for = waits_for.filter(|_| ending.is_none());
+    let may_be_held = (waits_for.as_ref()).is_some_and(|wait| wait.owner != OwnerState::Alive);
     let outcome = ending.unwrap_or(Outcome::Applied {
         result: serde_json::Value::Null.into(),
     });
@@ -237,12 +307,13 @@ fn flat(
     Forecast {
         action: result.action,
         decision: result.decision,
-        ok: result.ok,
+        ok: result.ok && !may_be_held,
         error: result.error,
         hint: result.hint,
         reason: result.reason,
         rule: result.rule,
         original: result.original,
         conflict: result.conflict,
+        waits_for,
     }
 }

@@ -21,6 +21,7 @@ mod exit_codes;
 mod exports;
 mod following;
 mod help;
+mod in_flight;
 mod json_output;
 mod keys;
 mod limits;

@@ -1,4 +1,4 @@
-//! `operators doubts`: what nobody knows the outcome of, and a person's answer.
+//! `operators doubts`: what nobody knows the outcome of, what is in flight, and a person's answer.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,15 +6,17 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use operators_kernel::life::{KeyRecord, Phase};
 use operators_kernel::{
-    Clock, Effect, EffectClass, IdKind, OnUnknown, Resolution, ResolveAnswer, Resolver, StoreTime,
-    Verdict, json,
+    Clock, DurableExec, Effect, EffectClass, IdKind, OnUnknown, OwnerState, Resolution,
+    ResolveAnswer, Resolver, StoreTime, TenantId, Verdict, json,
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::args::{DoubtsCommand, ResolveArgs, Whose};
 use crate::compose;
+use crate::config::StoreUrl;
 use crate::exit::Exit;
+use crate::open_ends::{Flight, OpenEnds, owner, owner_in_words, seconds_up};
 use crate::output::{JsonLines, data, next, note, quoted, shown};
 use crate::project::Project;
 use crate::table::{Column, Table, Text, receipt_id, terminal_width};
@@ -31,6 +33,7 @@ pub(crate) async fn run(command: DoubtsCommand, project: Option<&Path>) -> Resul
 /// A doubt, as `--json` shows it. Spans, not times: the store's clock compares with itself alone.
 #[derive(Debug, Serialize)]
 struct Doubt<'a> {
+    state: &'static str,
     idempotency_key: &'a str,
     entity_key: &'a str,
     connector: &'a str,
@@ -47,9 +50,8 @@ struct Doubt<'a> {
 impl<'a> Doubt<'a> {
     fn new(record: &'a KeyRecord, now: StoreTime) -> Self {
         let proposal = &record.proposal;
-        // Rounded up: "0 seconds" must mean that nothing can land any more.
-        let landing = now.until(record.open_until).as_micros().div_ceil(1_000_000);
         Self {
+            state: "in_doubt",
             idempotency_key: proposal.idempotency_key.as_str(),
             entity_key: proposal.entity_key.as_str(),
             connector: proposal.action.connector.as_str(),
@@ -59,7 +61,7 @@ impl<'a> Doubt<'a> {
             attempt: record.attempt,
             proposed_at: proposal.proposed_at.to_string(),
             in_doubt_for_seconds: record.first_intent_at.until(now).as_secs(),
-            may_land_for_seconds: u64::try_from(landing).unwrap_or(u64::MAX),
+            may_land_for_seconds: seconds_up(now.until(record.open_until)),
             receipt_id: &proposal.receipt_id,
         }
     }
@@ -69,36 +71,89 @@ async fn list(project: &Project, as_json: bool, whose: &Whose) -> Result<Exit> {
     let tenant = project.tenant(whose)?;
     let clock = compose::clock();
     let store = compose::store_to_read(project, &clock).await?;
-    let (records, now) = store.doubts(&tenant).await?;
-    let doubts: Vec<Doubt<'_>> = records
+    let open = OpenEnds::of(&*store, &tenant).await?;
+    let doubts: Vec<Doubt<'_>> = open
+        .doubts
         .iter()
-        .map(|record| Doubt::new(record, now))
+        .map(|record| Doubt::new(record, open.now))
+        .collect();
+    let flights: Vec<Flight<'_>> = open
+        .in_flight
+        .iter()
+        .map(|attempt| Flight::new(attempt, open.now))
         .collect();
     if as_json {
         let mut lines = JsonLines::new();
         for doubt in &doubts {
             lines.line(doubt)?;
         }
+        for flight in &flights {
+            lines.line(flight)?;
+        }
         lines.flush()?;
         return Ok(Exit::Ok);
     }
-    let Some(oldest) = records.first() else {
+    if open.is_empty() {
+        let lagging = match &project.config.store.url {
+            StoreUrl::DynamoDb(_) => "; an attempt that began a moment ago may not show yet",
+            StoreUrl::Sqlite(_) | StoreUrl::Postgres(_) | StoreUrl::Memory => "",
+        };
         note(&format!(
-            "no doubts: every outcome of tenant `{}` is known",
+            "no doubts: nothing is in flight and nothing in doubt in {}, so every outcome of \
+             tenant `{}` is known{lagging}",
+            shown(&store.describe()),
             shown(&tenant)
         ));
         return Ok(Exit::Ok);
-    };
-    data(&table(&doubts))?;
-    note("");
-    note(way_out(oldest));
-    let key = quoted(oldest.proposal.idempotency_key.as_str());
-    let command = format!("doubts resolve {key} --applied --because '…'");
-    next(
-        &project.command(&command, whose),
-        "or --not-applied, --write-off",
-    );
+    }
+    let left_by_the_gone = open
+        .in_flight
+        .iter()
+        .find(|one| one.owner == OwnerState::Gone);
+    if !doubts.is_empty() {
+        data(&table(&doubts))?;
+        note("");
+    }
+    if !flights.is_empty() {
+        note(&format!("{}:", open.in_flight_in_words()));
+        data(&flight_table(&flights))?;
+        note("");
+        for told in flights_mean(&open) {
+            note(told);
+        }
+    }
+    let left_by_the_gone = left_by_the_gone.map(|one| &one.key);
+    if let Some(oldest) = open.doubts.first().or(left_by_the_gone) {
+        note(way_out(oldest));
+        let key = quoted(oldest.proposal.idempotency_key.as_str());
+        let command = format!("doubts resolve {key} --applied --because '…'");
+        next(
+            &project.command(&command, whose),
+            "or --not-applied, --write-off",
+        );
+    }
     Ok(Exit::Ok)
+}
+
+/// What follows from what is in flight, one line per kind of owner.
+fn flights_mean(open: &OpenEnds) -> Vec<&'static str> {
+    let kinds = [
+        (
+            OwnerState::Gone,
+            "owner gone: a doubt that lacks only its record; a run or an answer writes it",
+        ),
+        (
+            OwnerState::NotKnownYet,
+            "owner not known yet: look again when its lease is over; it is a doubt then, unless the \
+             process shows that it is alive",
+        ),
+        (
+            OwnerState::Alive,
+            "owner alive: its process is at work and will say how it ended",
+        ),
+    ];
+    let there = kinds.into_iter().filter(|(kind, _)| open.owned(*kind) > 0);
+    there.map(|(_, told)| told).collect()
 }
 
 fn way_out(record: &KeyRecord) -> &'static str {
@@ -147,6 +202,41 @@ fn table(doubts: &[Doubt<'_>]) -> String {
     table.render(width)
 }
 
+fn flight_table(flights: &[Flight<'_>]) -> String {
+    let mut table = Table::new(&[
+        Column::yielding("key", 14),
+        Column::yielding("entity", 10),
+        Column::yielding("tool", 10),
+        Column::fixed("attempt"),
+        Column::fixed("since"),
+        Column::fixed("may land"),
+        Column::fixed("lease"),
+        Column::fixed("owner"),
+    ]);
+    let seconds = |count: u64| duration(Duration::from_secs(count));
+    for flight in flights {
+        let landing = match flight.may_land_for_seconds {
+            0 => "no more".to_owned(),
+            left => format!("for {}", seconds(left)),
+        };
+        let lease = match flight.lease_left_seconds {
+            0 => "over".to_owned(),
+            left => format!("{} left", seconds(left)),
+        };
+        table.row([
+            Text::plain(flight.idempotency_key),
+            Text::plain(flight.entity_key),
+            Text::plain(&format!("{}:{}", flight.connector, flight.tool)),
+            Text::plain(&flight.attempt),
+            Text::plain(&seconds(flight.in_flight_for_seconds)),
+            Text::plain(&landing),
+            Text::plain(&lease),
+            Text::plain(owner(flight.owner)),
+        ]);
+    }
+    table.render(terminal_width())
+}
+
 async fn resolve(project: &Project, args: ResolveArgs) -> Result<Exit> {
     let tenant = project.tenant(&args.whose)?;
     let result = match &args.result {
@@ -164,6 +254,17 @@ async fn resolve(project: &Project, args: ResolveArgs) -> Result<Exit> {
             "no doubt: key `{key}` of tenant `{}` was never claimed",
             shown(&tenant)
         );
+    };
+    // A mistake of the caller's is found before anything is written.
+    args.decided.who.name()?;
+    let record = match record.phase {
+        Phase::Intent => match after_its_owner(&*store, &tenant, &args, record).await? {
+            Owned::Over(record) => record,
+            Owned::Settled(exit) => return Ok(exit),
+        },
+        Phase::Applied | Phase::Failed | Phase::InDoubt | Phase::WrittenOff | Phase::Forgotten => {
+            record
+        }
     };
     let resolution = resolution(&args, &record, result, &*clock)?;
     match store.resolve(&tenant, resolution).await? {
@@ -183,12 +284,69 @@ async fn resolve(project: &Project, args: ResolveArgs) -> Result<Exit> {
             bail!("no doubt: key `{key}` is `{phase}`; nothing was changed");
         }
         ResolveAnswer::MayStillLand(left) => {
-            let seconds = left.as_micros().div_ceil(1_000_000);
+            let seconds = seconds_up(left);
             note(&format!(
                 "refused: the request for `{key}` may still land for {seconds} s, \
                  so \"not applied\" cannot be believed yet; say it again then"
             ));
             Ok(Exit::Refused)
+        }
+    }
+}
+
+/// What became of a key that was found in flight.
+enum Owned {
+    /// Nothing is in flight any more: the key as it is now.
+    Over(KeyRecord),
+    /// There is nothing left for a person to answer; how the command ends.
+    Settled(Exit),
+}
+
+/// What is in flight is no doubt before its owner is dead; one that is gone is declared so now, and
+/// then the answer is judged as any (rule 4.14).
+async fn after_its_owner(
+    store: &dyn DurableExec,
+    tenant: &TenantId,
+    args: &ResolveArgs,
+    record: KeyRecord,
+) -> Result<Owned> {
+    let key = shown(&args.key);
+    let (in_flight, now) = store.in_flight(tenant).await?;
+    let attempt = in_flight
+        .iter()
+        .find(|one| one.key.proposal.idempotency_key == args.key);
+    if !store.declare_owner_dead(tenant, &args.key).await? {
+        let owner = attempt.map(|attempt| format!(": {}", owner_in_words(attempt, now)));
+        note(&format!(
+            "refused: key `{key}` is in flight{}; nothing was changed",
+            owner.unwrap_or_default()
+        ));
+        return Ok(Owned::Settled(Exit::Refused));
+    }
+    let found = store.key(tenant, &args.key).await?.unwrap_or(record);
+    match found.phase {
+        Phase::InDoubt => {
+            let node = attempt.map_or_else(String::new, |one| format!(" (`{}`)", shown(&one.node)));
+            note(&format!(
+                "the process{node} that made the attempt is gone: it is recorded as a doubt now"
+            ));
+            Ok(Owned::Over(found))
+        }
+        // Effect and burn were to be one commit.
+        Phase::Failed => {
+            data(&format!("{key}: {}", found.phase.as_str()))?;
+            note(
+                "the process that made the attempt is gone, and nothing happened: effect and \
+                 record would have been one commit; proposing it again sends it",
+            );
+            Ok(Owned::Settled(if args.not_applied {
+                Exit::Ok
+            } else {
+                Exit::Refused
+            }))
+        }
+        Phase::Intent | Phase::Applied | Phase::WrittenOff | Phase::Forgotten => {
+            Ok(Owned::Over(found))
         }
     }
 }
@@ -232,6 +390,6 @@ fn consequence(phase: Phase, record: &KeyRecord, held: Duration) -> String {
     if held.is_zero() {
         return format!("`{entity}` is free again; {key}");
     }
-    let seconds = held.as_micros().div_ceil(1_000_000);
+    let seconds = seconds_up(held);
     format!("`{entity}` is held for {seconds} s more, while the request may still land; {key}")
 }

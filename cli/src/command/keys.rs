@@ -103,9 +103,14 @@ async fn show(project: &Project, key: &IdempotencyKey, json: bool, whose: &Whose
         let command = format!("receipts export --key {}", quoted(key.as_str()));
         next(&project.command(&command, whose), "");
     }
-    if record.phase == Phase::InDoubt {
+    let open = match record.phase {
+        Phase::InDoubt => Some("it is in doubt"),
+        Phase::Intent => Some("it is in flight; whether its owner is still there"),
+        Phase::Applied | Phase::Failed | Phase::WrittenOff | Phase::Forgotten => None,
+    };
+    if let Some(why) = open {
         note("");
-        next(&project.command("doubts list", whose), "it is in doubt");
+        next(&project.command("doubts list", whose), why);
     }
     Ok(Exit::Ok)
 }

@@ -1,4 +1,4 @@
-//! Is the store sound: its file, its records, its open doubts?
+//! Is the store sound: its file, its records, what is open in it?
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -11,6 +11,7 @@ use crate::command::run::BEGINS_ANEW;
 use crate::compose;
 use crate::config::StoreUrl;
 use crate::notary::Notary;
+use crate::open_ends::OpenEnds;
 use crate::project::{Project, is_there};
 
 pub(super) async fn examine(
@@ -114,21 +115,22 @@ async fn contents(found: &mut Diagnosis, store: &dyn DurableExec, tenant: &Tenan
         }
         Err(error) => found.add("store", Health::Failed, error.to_string()),
     }
-    match store.doubts(tenant).await {
-        Ok((doubts, _)) if doubts.is_empty() => {
-            found.add(
-                "doubts",
-                Health::Ok,
-                format!("none open for tenant `{tenant}`"),
-            );
+    match OpenEnds::of(store, tenant).await {
+        Ok(open) if open.is_empty() => {
+            let told = format!("nothing is in flight and nothing in doubt for tenant `{tenant}`");
+            found.add("doubts", Health::Ok, told);
         }
-        Ok((doubts, _)) => {
-            let told = format!(
-                "{} open for tenant `{tenant}`; see `operators doubts list`",
-                doubts.len()
-            );
-            found.add("doubts", Health::Note, told);
+        Ok(open) => {
+            let whose = format!("for tenant `{tenant}`; see `operators doubts list`");
+            if !open.doubts.is_empty() {
+                let told = format!("{} open {whose}", open.doubts.len());
+                found.add("doubts", Health::Note, told);
+            }
+            if !open.in_flight.is_empty() {
+                let told = format!("{} {whose}", open.in_flight_in_words());
+                found.add("doubts", Health::Note, told);
+            }
         }
-        Err(error) => found.add("doubts", Health::Failed, error.to_string()),
+        Err(error) => found.add("doubts", Health::Failed, format!("{error:#}")),
     }
 }

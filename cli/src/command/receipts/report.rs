@@ -22,6 +22,7 @@ use crate::args::Whose;
 use crate::deliver::Delivery;
 use crate::exit::Exit;
 use crate::filter::{FilterArgs, words};
+use crate::open_ends::OpenEnds;
 use crate::output::{note, shown};
 
 #[derive(Debug, ArgsOf)]
@@ -49,12 +50,13 @@ pub(super) async fn run(args: ReportArgs, project: Option<&Path>) -> Result<Exit
             tally.add(&entry.receipt);
         }
     }
-    let (open, _) = trail.ledger.doubts(&trail.tenant).await?;
+    let open = OpenEnds::of(&*trail.ledger, &trail.tenant).await?;
     let about = About {
         tenant: &trail.tenant,
         filter: words(&filter),
         made_at: trail.clock.now(),
-        doubts: Doubts::of(&open),
+        doubts: Doubts::of(&open.doubts),
+        in_flight: open.in_flight.len(),
         pruned: last_pruning(&*trail.ledger, &trail.tenant)
             .await?
             .map_or(0, |last| last.to),

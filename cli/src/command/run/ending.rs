@@ -1,6 +1,8 @@
 //! How one action ended, or would end: the common face of a result and a forecast.
 
-use operators_kernel::{ActionResult, Disposition, Forecast, Original, PlannedAction, Reason};
+use operators_kernel::{
+    ActionResult, Disposition, Forecast, Original, PlannedAction, Reason, Wait,
+};
 use serde_json::Value;
 
 /// What the terminal shows of one action.
@@ -15,6 +17,8 @@ pub(crate) struct Ending<'a> {
     pub(crate) hint: Option<&'a str>,
     pub(crate) conflict: &'a [String],
     pub(crate) original: Option<&'a Original>,
+    /// Of a forecast only: what it would wait for first.
+    pub(crate) waits_for: Option<&'a Wait>,
     /// Of a real run only.
     pub(crate) done: Option<Done<'a>>,
 }
@@ -37,6 +41,7 @@ impl<'a> From<&'a ActionResult> for Ending<'a> {
             hint: result.hint.as_deref(),
             conflict: &result.conflict,
             original: result.original.as_ref(),
+            waits_for: None,
             done: Some(Done {
                 receipt_id: &result.receipt_id,
                 result: result.result.as_deref(),
@@ -56,6 +61,7 @@ impl<'a> From<&'a Forecast> for Ending<'a> {
             hint: forecast.hint.as_deref(),
             conflict: &forecast.conflict,
             original: forecast.original.as_ref(),
+            waits_for: forecast.waits_for.as_ref(),
             done: None,
         }
     }

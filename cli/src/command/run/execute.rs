@@ -1,20 +1,28 @@
 //! Walks the plans through an executor, with a live line, and ends in good order on Ctrl-C.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use operators_kernel::{
-    ActionResult, DeterministicExecutor, ExecError, IdempotencyKey, PlannedAction, RunContext,
-    Seams, Settings,
+    ActionResult, DeterministicExecutor, DurableExec, ExecError, IdempotencyKey, OwnerState,
+    PlannedAction, RunContext, Seams, Settings,
 };
 
 use crate::command::run::Job;
 use crate::interrupts::Interrupts;
 use crate::notify::Deliveries;
+use crate::open_ends::owner_in_words;
 use crate::output::{Live, note, shown, warn};
+use crate::words::duration;
 
 /// How long the session's end may take; after that it dies by its lease.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often it is looked up what an action waits for: seldom enough to cost a store nothing, and
+/// before a person wonders.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
 
 /// What was done, and why no more.
 #[derive(Debug)]
@@ -46,6 +54,7 @@ pub(crate) async fn execute(
 ) -> Result<Executed> {
     let mut interrupts = Interrupts::listen()?;
     let mut asked = false;
+    let store = Arc::clone(&seams.durable);
     let executor = DeterministicExecutor::start(seams, settings)
         .await
         .context("no action was run")?;
@@ -64,7 +73,9 @@ pub(crate) async fn execute(
                 action.tool,
                 shown(&action.idempotency_key)
             ));
-            let one = act(&executor, &job.context, action, &mut interrupts, &mut asked).await;
+            let waiting = waiting(&*store, &job.context, action);
+            let work = executor.run_action(&job.context, action.clone());
+            let one = act(work, waiting, action, &mut interrupts, &mut asked).await;
             stopped = match one {
                 Ok(result) => {
                     let failed = !result.ok && stop_on_failure;
@@ -101,16 +112,17 @@ pub(crate) async fn execute(
 
 /// One action. The first Ctrl-C lets it finish, the second leaves it in doubt.
 async fn act(
-    executor: &DeterministicExecutor,
-    context: &RunContext,
+    work: impl Future<Output = Result<ActionResult, ExecError>>,
+    waiting: impl Future<Output = Infallible>,
     action: &PlannedAction,
     interrupts: &mut Interrupts,
     asked: &mut bool,
 ) -> Result<ActionResult, Stopped> {
-    let mut work = Box::pin(executor.run_action(context, action.clone()));
+    let (mut work, mut waiting) = (Box::pin(work), Box::pin(waiting));
     loop {
         tokio::select! {
             result = &mut work => return result.map_err(Stopped::Error),
+            never = &mut waiting => match never {},
             () = interrupts.next() => {
                 if std::mem::replace(asked, true) {
                     return Err(Stopped::Abandoned(action.idempotency_key.clone()));
@@ -118,5 +130,42 @@ async fn act(
                 note("finishing the action in flight; Ctrl-C again leaves it in doubt");
             }
         }
+    }
+}
+
+/// Says what an action waits for that takes long: an attempt of another run on its key or entity.
+/// Each is told once, and again when something else is known of its owner.
+async fn waiting(
+    store: &dyn DurableExec,
+    context: &RunContext,
+    action: &PlannedAction,
+) -> Infallible {
+    let mut told: Option<(IdempotencyKey, OwnerState)> = None;
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        // The run itself says what is wrong with the store.
+        let Ok((in_flight, now)) = store.in_flight(&context.tenant).await else {
+            continue;
+        };
+        let before = in_flight.iter().find(|one| {
+            let proposal = &one.key.proposal;
+            let is_before = proposal.entity_key == action.entity_key
+                || proposal.idempotency_key == action.idempotency_key;
+            is_before && proposal.run_id != context.run_id
+        });
+        let Some(before) = before else { continue };
+        let key = &before.key.proposal.idempotency_key;
+        let seen = (key.clone(), before.owner);
+        if told.as_ref() == Some(&seen) {
+            continue;
+        }
+        note(&format!(
+            "`{}` waits for key `{}`, in flight for {}: {}",
+            shown(&action.idempotency_key),
+            shown(key),
+            duration(before.key.first_intent_at.until(now)),
+            owner_in_words(before, now)
+        ));
+        told = Some(seen);
     }
 }

@@ -133,7 +133,8 @@ pub(crate) fn troubles(
     let mut causes: Vec<Cause> = Vec::new();
     for (job, endings) in jobs.iter().zip(endings) {
         for (index, ending) in endings.iter().enumerate() {
-            if ending.ok {
+            // What waits says so in its row.
+            if ending.ok || ending.waits_for.is_some() {
                 continue;
             }
             let number = match &job.context.operator {

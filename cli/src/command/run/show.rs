@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use comfy_table::Color;
 use operators_kernel::{
-    Clock, Disposition, EffectClass, OnAlert, Reason, ToolRegistry as _, TrustQuestion,
+    Clock, Disposition, EffectClass, OnAlert, OwnerState, Reason, ToolRegistry as _, TrustQuestion,
+    Wait,
 };
 use operators_policies::Explanation;
 use serde_json::Value;
@@ -14,9 +15,10 @@ use crate::command::run::Job;
 use crate::command::run::ending::{Done, Ending};
 use crate::command::run::stubs::is_stub;
 use crate::compose::Parts;
+use crate::open_ends::owner;
 use crate::output::{data, json_text, note, shown};
 use crate::table::{Column, Table, Text, receipt_id, terminal_width};
-use crate::words::{ago, millis};
+use crate::words::{ago, duration, millis};
 
 /// Below this width the entity is left out where the key says it already.
 const ENTITY_WIDTH_MIN: u16 = 110;
@@ -203,8 +205,25 @@ fn told(ending: &Ending<'_>, explained: Option<&Explanation<'_>>, clock: &dyn Cl
             }),
         ) => brief(result),
         (None, Some(_)) => String::new(),
-        (None, None) => "would be sent".to_owned(),
+        (None, None) => match ending.waits_for {
+            Some(wait) => waits(wait),
+            None => "would be sent".to_owned(),
+        },
     }
+}
+
+/// What a forecast says of an action that something in flight is before.
+fn waits(wait: &Wait) -> String {
+    let spent = duration(Duration::from_secs(wait.in_flight_for_seconds));
+    let then = match wait.owner {
+        OwnerState::NotKnownYet => "; if that is gone, it is a doubt",
+        OwnerState::Alive | OwnerState::Gone => "",
+    };
+    format!(
+        "waits for `{}`, in flight for {spent} ({}){then}",
+        wait.idempotency_key,
+        owner(wait.owner)
+    )
 }
 
 /// A result in a few words: `status=held order=SO-1` for a flat object, JSON for all else.
@@ -258,13 +277,20 @@ pub(crate) fn summary(parts: &Parts, jobs: &[Job], endings: &[Vec<Ending<'_>>], 
 pub(crate) fn dry_summary(endings: &[Vec<Ending<'_>>]) {
     let all: Vec<&Ending<'_>> = endings.iter().flatten().collect();
     let count = |fits: fn(&Ending<'_>) -> bool| all.iter().filter(|ending| fits(ending)).count();
+    let waiting = match count(|ending| ending.waits_for.is_some()) {
+        0 => String::new(),
+        waiting => format!(", {waiting} would wait for what is in flight"),
+    };
     note("");
     note(&format!(
-        "{}, dry run: {} would be sent, {} deduplicated, {} refused; nothing was invoked or written",
+        "{}, dry run: {} would be sent, {} deduplicated, {} refused{waiting}; nothing was invoked \
+         or written",
         actions(all.len()),
-        count(|ending| ending.ok && ending.decision != Disposition::Dedup),
+        count(|ending| {
+            ending.ok && ending.decision != Disposition::Dedup && ending.waits_for.is_none()
+        }),
         count(|ending| ending.decision == Disposition::Dedup),
-        count(|ending| !ending.ok),
+        count(|ending| !ending.ok && ending.waits_for.is_none()),
     ));
 }
 

@@ -24,6 +24,8 @@ pub(super) struct About<'a> {
     pub(super) filter: String,
     pub(super) made_at: Timestamp,
     pub(super) doubts: Doubts,
+    /// How many attempts have no recorded end yet.
+    pub(super) in_flight: usize,
     /// How many receipts are in segments, and not here.
     pub(super) pruned: u64,
 }
@@ -144,7 +146,11 @@ fn tiles(tally: &Tally, about: &About<'_>) -> String {
         (
             "doubts open now",
             grouped_size(about.doubts.count),
-            format!("{} in this time", grouped(tally.in_doubt)),
+            format!(
+                "{} in this time; {} in flight now",
+                grouped(tally.in_doubt),
+                grouped_size(about.in_flight)
+            ),
         ),
         (
             "answers of people",
