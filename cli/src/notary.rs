@@ -2,26 +2,25 @@
 //! believed. What a checkpoint says, and whether a log agrees with it, is the kernel's.
 
 mod keyring;
+mod outside;
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use operators_kernel::log::{
     Checkpoint, Frontier, KeyChange, LogFault, PublicKey, SignedCheckpoint, SigningKey, follow,
-    origin_of,
+    origin_of, still_holds,
 };
 use operators_kernel::{DurableExec, TenantId, json};
-use tokio::io::AsyncWriteExt as _;
 
-use crate::config::{CheckpointConfig, StoreUrl};
+use crate::config::StoreUrl;
 use crate::output::{shown, warn};
 use crate::project::{Project, is_there, read_text};
+use outside::Outside;
 
 pub(crate) use keyring::Keyring;
 
@@ -31,9 +30,6 @@ const CHECKPOINTS_DIR: &str = "checkpoints";
 
 /// A hundred thousand checkpoints and more.
 const HISTORY_BYTES_MAX: usize = 64 << 20;
-
-/// How long the program may take that a checkpoint is handed to.
-const COMMAND_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Signs one tenant's log.
 #[derive(Debug)]
@@ -46,14 +42,6 @@ pub(crate) struct Notary {
     /// The edge of the log at the last of them.
     edge: PathBuf,
     outside: Outside,
-}
-
-/// Where a checkpoint goes besides.
-#[derive(Debug)]
-struct Outside {
-    file: Option<PathBuf>,
-    command: Option<Vec<String>>,
-    dir: PathBuf,
 }
 
 impl Notary {
@@ -72,18 +60,13 @@ impl Notary {
         let start: String = origin.chars().skip("operators/".len()).take(60).collect();
         let name = format!("{start}-{}", digest.get(..16).unwrap_or(digest));
         let folder = own.join(CHECKPOINTS_DIR);
-        let CheckpointConfig { file, command, .. } = &project.config.receipts.checkpoint;
         Self {
             history: folder.join(format!("{name}.txt")),
             edge: folder.join(format!("{name}.edge")),
             keyring: Keyring::of(own),
             tenant: tenant.clone(),
             store,
-            outside: Outside {
-                file: file.as_ref().map(|file| project.path(file)),
-                command: command.clone(),
-                dir: project.dir().to_owned(),
-            },
+            outside: Outside::of(project),
         }
     }
 
@@ -92,9 +75,7 @@ impl Notary {
         if !is_there(&self.history)? {
             return Ok(Vec::new());
         }
-        let text = read_text(&self.history, HISTORY_BYTES_MAX)?;
-        SignedCheckpoint::parse_all(&text)
-            .map_err(|problem| anyhow!("`{}`: {problem}", shown(&self.history.display())))
+        read_all(&self.history)
     }
 
     /// Those that one of these keys signed, or the first that none did.
@@ -115,56 +96,123 @@ impl Notary {
         history.into_iter().map(believed).collect()
     }
 
-    /// Refuses a store that holds less than was signed: keys that were burned may look free there.
+    /// Refuses a store that does not hold what was signed, here or outside: keys that were burned may
+    /// look free there. The edge that is kept stands for every checkpoint before it, so this costs the
+    /// same for a log of any length; what was signed behind it is read.
     pub(crate) async fn check(&self) -> Result<()> {
-        let sizes = self.history()?.into_iter().map(|one| one.checkpoint.size);
-        let Some(size) = sizes.max() else {
-            return Ok(());
-        };
-        let found = self.store.log().head(&self.tenant).await?.size();
-        if found < size {
-            let fault = LogFault::RolledBack { found, size };
-            bail!(
-                "store rolled back: {fault}; nothing was run. Restore the store, or move `{}` away \
-                 to accept what is there",
-                shown(&self.history.display())
-            );
+        let history = self.history()?;
+        let signed = history.iter().map(|one| one.checkpoint.clone());
+        let mut signed: Vec<Checkpoint> = signed.collect();
+        let edge = self.known_edge(&signed);
+        signed.retain(|one| one.size >= edge.size() && !is_edge(one, &edge));
+        let log = self.store.log();
+        let mut held = still_holds(log, &self.tenant, &edge).await?;
+        if held.is_ok() {
+            held = self.check_outside(&history, &mut signed).await?;
         }
-        Ok(())
+        if held.is_ok() && !signed.is_empty() {
+            let is_behind = signed.iter().all(|one| one.size >= edge.size());
+            let start = if is_behind { edge } else { Frontier::default() };
+            let followed = follow(log, &self.tenant, start, signed).await?;
+            held = followed.map(|_| ());
+        }
+        held.map_err(|fault| self.refusal(&fault))
+    }
+
+    /// Adds the checkpoint that the outside place holds to those that the log is compared with, if it
+    /// is of this log and not known here.
+    async fn check_outside(
+        &self,
+        history: &[SignedCheckpoint],
+        signed: &mut Vec<Checkpoint>,
+    ) -> Result<Result<(), LogFault>> {
+        let Some(found) = self.outside.read()? else {
+            return Ok(Ok(()));
+        };
+        let is_another = found.checkpoint.origin != origin_of(&self.tenant);
+        if is_another || history.contains(&found) || self.is_of_another_log(&found)? {
+            return Ok(Ok(()));
+        }
+        let size = found.checkpoint.size;
+        let keys = self.keyring.public_keys()?;
+        if keys.iter().any(|key| found.is_signed_by(key)) {
+            signed.push(found.checkpoint);
+            return Ok(Ok(()));
+        }
+        let held = self.store.log().head(&self.tenant).await?.size();
+        if held < size {
+            return Ok(Err(LogFault::RolledBack { found: held, size }));
+        }
+        warn(&format!(
+            "no key of this project signed the checkpoint over {size} receipts in `{}`, so the store \
+             was not compared with it",
+            shown(&self.outside.place())
+        ));
+        Ok(Ok(()))
+    }
+
+    fn refusal(&self, fault: &LogFault) -> anyhow::Error {
+        let kept = shown(&self.history.display());
+        let kept = match &*self.outside.place() {
+            "" => format!("`{kept}`"),
+            outside => format!("`{kept}` and `{}`", shown(outside)),
+        };
+        match fault {
+            LogFault::RolledBack { .. }
+            | LogFault::NotAsSigned { .. }
+            | LogFault::CheckpointDiffers { .. } => anyhow!(
+                "store rolled back: {fault}; nothing was run. Restore the store, or move {kept} \
+                 away to accept what is there"
+            ),
+            _ => anyhow!(
+                "the log of receipts does not hold: {fault}; nothing was run. Restore the store; \
+                 `operators receipts verify` tells more"
+            ),
+        }
     }
 
     /// Whether this store has nothing of the tenant, and another store of this project has: what was
     /// done by way of that one is not known here.
     pub(crate) async fn begins_anew(&self) -> Result<bool> {
-        if is_there(&self.history)? || !self.has_another_log()? {
+        if is_there(&self.history)? || self.other_histories()?.is_empty() {
             return Ok(false);
         }
         Ok(self.store.log().head(&self.tenant).await?.size() == 0)
     }
 
-    /// Whether checkpoints of the same tenant's log in another store are kept here.
-    fn has_another_log(&self) -> Result<bool> {
-        let Some((folder, own)) = self.history.parent().zip(self.history.file_stem()) else {
-            return Ok(false);
-        };
-        let own = own.to_string_lossy();
-        let Some((tenant, _)) = own.rsplit_once('-') else {
-            return Ok(false);
-        };
-        let listed = match std::fs::read_dir(folder) {
-            Ok(listed) => listed,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(anyhow!("`{}`: {error}", shown(&folder.display()))),
-        };
-        for entry in listed {
-            let name = entry?.file_name();
-            let name = name.to_string_lossy();
-            let stem = name.strip_suffix(".txt").and_then(|it| it.rsplit_once('-'));
-            if stem.is_some_and(|(whose, _)| whose == tenant) {
+    /// Whether this project signed that of the tenant's log in another store.
+    fn is_of_another_log(&self, signed: &SignedCheckpoint) -> Result<bool> {
+        for file in self.other_histories()? {
+            if read_all(&file)?.contains(signed) {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Where checkpoints of the same tenant's log in other stores are kept.
+    fn other_histories(&self) -> Result<Vec<PathBuf>> {
+        let tenant = |file: &Path| {
+            let stem = file.file_stem()?.to_string_lossy().into_owned();
+            Some(stem.rsplit_once('-')?.0.to_owned())
+        };
+        let Some(folder) = self.history.parent() else {
+            return Ok(Vec::new());
+        };
+        let listed = match std::fs::read_dir(folder) {
+            Ok(listed) => listed,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(anyhow!("`{}`: {error}", shown(&folder.display()))),
+        };
+        let mut found = Vec::new();
+        for entry in listed {
+            let file = entry?.path();
+            let is_history = file.extension() == self.history.extension();
+            if is_history && file != self.history && tenant(&file) == tenant(&self.history) {
+                found.push(file);
+            }
+        }
+        Ok(found)
     }
 
     /// A signed checkpoint of everything there is, kept if it is new.
@@ -174,12 +222,15 @@ impl Notary {
     }
 
     async fn sign_with(&self, keys: &[&SigningKey]) -> Result<SignedCheckpoint> {
-        let history = self.history()?;
+        let mut history = self.history()?;
         let last = history.last().cloned();
+        let kept: Vec<_> = history.iter().map(|one| one.checkpoint.clone()).collect();
+        let kept = self.known_edge(&kept);
+        // Those before it were believed as they were compared.
+        history.retain(|one| one.checkpoint.size >= kept.size());
         let known = Self::believed(history, &self.keyring.public_keys()?)?;
-        let edge = self.known_edge(&known);
         let log = self.store.log();
-        let edge = follow(log, &self.tenant, edge, known).await??;
+        let edge = follow(log, &self.tenant, kept.clone(), known).await??;
         let checkpoint = Checkpoint {
             origin: origin_of(&self.tenant),
             size: edge.size(),
@@ -189,6 +240,9 @@ impl Notary {
             last.checkpoint == checkpoint && keys.iter().all(|key| last.is_signed_by(&key.public()))
         };
         if let Some(last) = last.filter(is_ours) {
+            if kept != edge {
+                self.keep_edge(&edge)?;
+            }
             return Ok(last);
         }
         let signed = SignedCheckpoint::sign(checkpoint, keys);
@@ -228,8 +282,7 @@ impl Notary {
             let bytes = std::fs::read(&self.edge).ok()?;
             let (size, hashes) = bytes.split_first_chunk::<8>()?;
             let edge = Frontier::from_bytes(u64::from_be_bytes(*size), hashes)?;
-            let vouches = |one: &Checkpoint| one.size == edge.size() && one.root == edge.root();
-            known.iter().any(vouches).then_some(edge)
+            known.iter().any(|one| is_edge(one, &edge)).then_some(edge)
         };
         read().unwrap_or_default()
     }
@@ -245,55 +298,23 @@ impl Notary {
             .open(&self.history);
         let written = opened.and_then(|mut file| file.write_all(signed.to_string().as_bytes()));
         written.with_context(|| format!("`{}`", shown(&self.history.display())))?;
+        self.keep_edge(edge)
+    }
+
+    fn keep_edge(&self, edge: &Frontier) -> Result<()> {
         let bytes = [edge.size().to_be_bytes().as_slice(), &edge.to_bytes()].concat();
         keyring::replace(&self.edge, &bytes)
     }
 }
 
-impl Outside {
-    /// Gives it to every place there is; why it could not be, for each that does not have it.
-    async fn hand_over(&self, signed: &SignedCheckpoint) -> Vec<anyhow::Error> {
-        let text = signed.to_string();
-        let mut failed = Vec::new();
-        if let Some(file) = &self.file
-            && let Err(error) = keyring::replace(file, text.as_bytes())
-        {
-            failed.push(error.context("the checkpoint was not copied"));
-        }
-        if let Some(command) = &self.command {
-            let done = tokio::time::timeout(COMMAND_PATIENCE, self.tell(command, &text)).await;
-            let done = done.unwrap_or_else(|_| Err(anyhow!("no end after 10 s")));
-            if let Err(error) = done {
-                failed.push(error.context("`receipts.checkpoint.command` failed"));
-            }
-        }
-        failed
-    }
+/// Whether a checkpoint is of the log that ends with this edge.
+fn is_edge(one: &Checkpoint, edge: &Frontier) -> bool {
+    one.size == edge.size() && one.root == edge.root()
+}
 
-    async fn tell(&self, command: &[String], text: &str) -> Result<()> {
-        let (program, args) = command.split_first().context("it is empty")?;
-        let mut child = tokio::process::Command::new(program)
-            .args(args)
-            .current_dir(if self.dir.as_os_str().is_empty() {
-                std::path::Path::new(".")
-            } else {
-                &self.dir
-            })
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::inherit())
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("`{program}` cannot be started"))?;
-        let handed = match child.stdin.take() {
-            Some(mut stdin) => stdin.write_all(text.as_bytes()).await,
-            None => Ok(()),
-        };
-        // How it ended tells more than that it did not read to the end.
-        let status = child.wait().await?;
-        if !status.success() {
-            bail!("it ended with {status}");
-        }
-        handed.context("it did not read the checkpoint")
-    }
+/// Every checkpoint in a file.
+fn read_all(file: &Path) -> Result<Vec<SignedCheckpoint>> {
+    let text = read_text(file, HISTORY_BYTES_MAX)?;
+    SignedCheckpoint::parse_all(&text)
+        .map_err(|problem| anyhow!("`{}`: {problem}", shown(&file.display())))
 }

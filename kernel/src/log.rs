@@ -14,6 +14,7 @@ mod key_change;
 mod proof;
 mod pruning;
 mod segment;
+mod standing;
 mod stubs;
 mod tree;
 
@@ -36,6 +37,7 @@ pub use pruning::{
     PlacedStub, Pruned, Pruning, STUB_START, erase, is_stub, is_stub_of, is_unfinished, settled_at,
 };
 pub use segment::{Segment, SegmentError, SegmentHeader};
+pub use standing::still_holds;
 pub use tree::{Frontier, LogHash};
 
 /// The most entries that one look at a log gives.

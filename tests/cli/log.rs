@@ -22,7 +22,7 @@ fn key(project: &Project) -> String {
     keys.lines().last().expect("a key").to_owned()
 }
 
-fn by_hand(project: &Project, statement: &str) {
+pub fn by_hand(project: &Project, statement: &str) {
     let file = Connection::open(project.path(STORE)).expect("opens");
     file.execute_batch("DROP TRIGGER receipt_no_update; DROP TRIGGER receipt_no_delete")
         .expect("an owner can");

@@ -37,6 +37,7 @@ mod processes;
 mod receipts;
 mod reports;
 mod retention;
+mod rolled_back;
 mod schedule;
 mod secrets;
 mod start_up;

@@ -211,6 +211,7 @@ macro_rules! conformance {
                     keys_and_receipts_agree,
                     writers_at_once_leave_one_sound_log,
                     another_handle_goes_on_with_the_log,
+                    what_was_signed_is_found_at_its_place,
                 }
                 retention {
                     a_pruned_receipt_leaves_its_hash_and_its_key,

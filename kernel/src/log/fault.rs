@@ -164,6 +164,16 @@ pub enum LogFault {
         /// How many the checkpoint is about.
         size: u64,
     },
+    /// What stands where a signed log ended is not what it ended with.
+    #[error(
+        "receipt `{receipt_id}` ({number} of the log) is not the one that was signed there: the store was rolled back to an older copy and grew again, or receipts were rewritten with their hashes"
+    )]
+    NotAsSigned {
+        /// Its number.
+        number: u64,
+        /// Its id.
+        receipt_id: String,
+    },
     /// A checkpoint is of another log.
     #[error("a checkpoint is of the log `{origin}`, not of `{expected}`")]
     OtherLog {

@@ -12,6 +12,7 @@ use operators_kernel::{IdempotencyKey, StoreError, TenantId};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::SqliteStore;
+use super::receipts::SHELF_BITS;
 use super::records::{RowError, meaning, signed, unsigned};
 
 const HEAD: &str = "SELECT size, frontier FROM log WHERE tenant = ?1";
@@ -21,8 +22,13 @@ const PUT_HEAD: &str = "INSERT INTO log (tenant, size, frontier) VALUES (?1, ?2,
 /// tenant's receipts again for every page would take the square of their number.
 const ENTRIES: &str = "SELECT position, receipt_id, leaf, link, body FROM receipt \
     WHERE +tenant = ?1 AND sequence >= ?2 AND position IS NOT NULL ORDER BY sequence LIMIT ?3";
-const PLACE_FROM: &str = "SELECT sequence, position FROM receipt \
-    WHERE +tenant = ?1 AND sequence >= ?2 AND position IS NOT NULL ORDER BY sequence LIMIT 1";
+/// A tenant's first shelf (of `receipts`) from a shelf on: between two receipts of one tenant there may
+/// be any number of others'.
+const SHELF_FROM: &str = "SELECT sequence >> 9 FROM receipt \
+    WHERE tenant = ?1 AND sequence >> 9 >= ?2 ORDER BY sequence >> 9 LIMIT 1";
+const PLACE_ON_SHELF: &str = "SELECT sequence, position FROM receipt \
+    WHERE +tenant = ?1 AND sequence >= ?2 AND sequence < ?3 AND position IS NOT NULL \
+    ORDER BY sequence LIMIT 1";
 const STRAYS: &str =
     "SELECT receipt_id FROM receipt WHERE tenant = ?1 AND position IS NULL LIMIT 20";
 const BURNED: &str = "SELECT idempotency_key, generation, \
@@ -145,27 +151,50 @@ pub(super) fn backfill(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The sequence number from which on the places are `from` and more: places grow with sequence
-/// numbers, so it is found by halving.
-fn sequence_of(connection: &Connection, tenant: &TenantId, from: u64) -> rusqlite::Result<i64> {
-    if from == 0 {
-        return Ok(0);
+/// The first receipt of a tenant from a sequence number on, and its place.
+fn placed_from(
+    connection: &Connection,
+    tenant: &TenantId,
+    from: i64,
+) -> rusqlite::Result<Option<(i64, i64)>> {
+    let mut shelf_from = connection.prepare_cached(SHELF_FROM)?;
+    let mut place_on_shelf = connection.prepare_cached(PLACE_ON_SHELF)?;
+    let mut from = from;
+    loop {
+        let asked = (tenant.as_str(), from >> SHELF_BITS);
+        let shelf = shelf_from.query_row(asked, |row| row.get::<_, i64>(0));
+        let Some(shelf) = shelf.optional()? else {
+            return Ok(None);
+        };
+        let (start, end) = (shelf << SHELF_BITS, (shelf + 1) << SHELF_BITS);
+        let asked = (tenant.as_str(), start.max(from), end);
+        let found = place_on_shelf.query_row(asked, |row| Ok((row.get(0)?, row.get(1)?)));
+        match found.optional()? {
+            Some(found) => return Ok(Some(found)),
+            None => from = end,
+        }
     }
+}
+
+/// The sequence number of a tenant's first receipt whose place is `from` or more; `None` if there is
+/// none. Places grow with sequence numbers, so it is found by halving.
+fn sequence_of(
+    connection: &Connection,
+    tenant: &TenantId,
+    from: u64,
+) -> rusqlite::Result<Option<i64>> {
     let last = "SELECT max(sequence) FROM receipt";
     let last: Option<i64> = connection.query_row(last, [], |row| row.get(0))?;
-    let mut place_from = connection.prepare_cached(PLACE_FROM)?;
     let (mut low, mut high) = (0, last.unwrap_or(0) + 1);
-    while low < high {
+    while from > 0 && low < high {
         let middle = low + (high - low) / 2;
-        let found = place_from.query_row((tenant.as_str(), middle), |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
-        });
-        match found.optional()? {
+        match placed_from(connection, tenant, middle)? {
             Some((sequence, position)) if position < signed(from) => low = sequence + 1,
             Some(_) | None => high = middle,
         }
     }
-    Ok(low)
+    let found = placed_from(connection, tenant, low)?;
+    Ok(found.map(|(sequence, _)| sequence))
 }
 
 fn entry(row: &Row<'_>) -> rusqlite::Result<LogEntry> {
@@ -204,7 +233,10 @@ impl Log for SqliteStore {
         let tenant = tenant.clone();
         let limit = i64::try_from(limit.min(LOG_PAGE_MAX)).unwrap_or(i64::MAX);
         self.look(move |connection| {
-            let start = sequence_of(connection, &tenant, from)?;
+            let Some(start) = sequence_of(connection, &tenant, from)? else {
+                // Else every receipt of others would be read to find that there is none.
+                return Ok(Vec::new());
+            };
             let mut statement = connection.prepare_cached(ENTRIES)?;
             let found = statement.query_map((tenant.as_str(), start, limit), entry)?;
             Ok(found.collect::<rusqlite::Result<_>>()?)
@@ -276,5 +308,53 @@ impl Log for SqliteStore {
             Ok(page)
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::open;
+    use super::*;
+
+    /// Three receipts of `rare`, with thousands of `busy` before, between and behind them.
+    const FILL: &str = "\
+        WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 9999) \
+        INSERT INTO receipt (sequence, receipt_id, tenant, idempotency_key, settled_at, body, \
+            position, leaf, link) \
+        SELECT i + 1, 'r' || i, iif(i IN (3000, 3001, 7000), 'rare', 'busy'), 'k', '', '{}', \
+            CASE i WHEN 3000 THEN 0 WHEN 3001 THEN 1 WHEN 7000 THEN 2 \
+                ELSE i - (i > 3000) - (i > 3001) - (i > 7000) END, \
+            zeroblob(32), zeroblob(32) FROM n";
+
+    // Rule 8.6: a look at one place does not read what others wrote.
+    #[test]
+    fn a_place_is_found_among_any_number_of_others() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let connection = open::open(&folder.path().join("store.db")).expect("opens");
+        connection.execute(FILL, []).expect("filled");
+        let tenant = |name: &str| TenantId::parse(name).expect("a tenant");
+        let found = |name, from| sequence_of(&connection, &tenant(name), from).expect("read");
+        for (from, sequence) in [(0, Some(3001)), (1, Some(3002)), (2, Some(7001)), (3, None)] {
+            assert_eq!(found("rare", from), sequence, "{from}");
+        }
+        for from in [0, 1, 511, 512, 2999, 3000, 6997, 6998, 9996] {
+            let others = [2999, 2999, 6997].iter().filter(|first| from > **first);
+            let sequence = i64::try_from(from + 1 + others.count() as u64).expect("small");
+            assert_eq!(found("busy", from), Some(sequence), "{from}");
+        }
+        assert_eq!(found("busy", 9997), None);
+        assert_eq!(found("nobody", 0), None);
+        for (statement, way) in [
+            (SHELF_FROM, "INDEX receipt_shelf (tenant=? AND <expr>>?)"),
+            (PLACE_ON_SHELF, "INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ] {
+            let ask = format!("EXPLAIN QUERY PLAN {statement}");
+            let mut plan = connection.prepare(&ask).expect("a plan");
+            let steps = plan.raw_query().mapped(|row| row.get::<_, String>(3));
+            let said = steps.collect::<Result<Vec<_>, _>>().expect("words");
+            let said = said.join("; ");
+            assert!(said.contains(way), "{said}");
+            assert!(!said.contains("TEMP B-TREE"), "{said}");
+        }
     }
 }

@@ -25,7 +25,7 @@ const FILTERS: &str = "\
     AND (?15 IS NULL OR body ->> '$.run_id' = ?15)";
 
 /// How many numbers a shelf has, as a power of two; the index `receipt_shelf` says the same.
-const SHELF_BITS: u32 = 9;
+pub(super) const SHELF_BITS: u32 = 9;
 
 /// A page of receipts, in the cursor's order.
 pub(super) fn find_receipts(

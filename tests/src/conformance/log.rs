@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use operators_kernel::Verdict;
-use operators_kernel::log::{Audit, Checkpoint, Findings, LogEntry, inspect, origin_of};
+use operators_kernel::log::{
+    Audit, Checkpoint, Findings, Frontier, LogEntry, LogFault, inspect, origin_of, still_holds,
+};
 
 use super::desk::{Desk, again, applied, ask, failed, it_happened, unknown};
 use crate::stores::Bench;
@@ -160,4 +162,41 @@ pub async fn another_handle_goes_on_with_the_log(bench: &dyn Bench) {
     assert_eq!((first.size, second.size), (1, 2));
     let found = audited(&other, vec![first, second]).await;
     assert_eq!((found.checkpoints, found.faults), (2, Vec::new()));
+}
+
+/// By rule 8.6: what was signed is found at its place, however far the log has grown; another log of
+/// the same length, or a shorter one, does not hold it.
+pub async fn what_was_signed_is_found_at_its_place(bench: &dyn Bench) {
+    let desk = Desk::open(bench).await;
+    let other = desk.of("other");
+    let mut signed = vec![Frontier::default()];
+    for number in 0..4 {
+        let name = format!("k{number}");
+        desk.run(&ask(&name, &name), applied()).await;
+        let sequenced = desk.store.log().sequence(&desk.tenant).await;
+        signed.push(sequenced.expect("sequenced").head);
+        other.run(&ask(&name, &name), applied()).await;
+    }
+    checkpoint(&other).await;
+    let log = desk.store.log();
+    for (size, signed) in signed.iter().enumerate() {
+        let held = still_holds(log, &desk.tenant, signed).await;
+        assert_eq!(held.expect("shown"), Ok(()), "{size}");
+        let held = still_holds(log, &other.tenant, signed).await;
+        let held = held.expect("shown");
+        match size {
+            0 => assert_eq!(held, Ok(())),
+            _ => assert!(
+                matches!(&held, Err(LogFault::NotAsSigned { number, .. }) if *number == size as u64),
+                "{held:?}"
+            ),
+        }
+        let held = still_holds(log, &desk.of("nobody").tenant, signed).await;
+        let fault = LogFault::RolledBack {
+            found: 0,
+            size: size as u64,
+        };
+        let expected = if size == 0 { Ok(()) } else { Err(fault) };
+        assert_eq!(held.expect("shown"), expected);
+    }
 }
