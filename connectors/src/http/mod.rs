@@ -10,8 +10,6 @@ mod answer;
 mod auth;
 mod body;
 mod check;
-#[cfg(feature = "mcp")]
-pub(crate) mod client;
 mod condition;
 mod departure;
 pub(crate) mod dial;

@@ -51,9 +51,16 @@ impl Base {
         Ok(Self { url, prefix })
     }
 
-    /// Whether requests are encrypted.
-    pub(crate) fn is_https(&self) -> bool {
-        self.url.scheme() == "https"
+    /// All of it.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Scheme, host and port: what of it may be shown.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn origin(&self) -> String {
+        self.url.origin().ascii_serialization()
     }
 
     /// The address of a request below this base.

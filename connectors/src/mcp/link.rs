@@ -4,23 +4,29 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
 use rmcp::model::{
-    ClientConfig, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation,
-    PaginatedRequestParams,
+    CallToolRequest, CallToolRequestParams, CallToolResponse, CancelledNotificationParam,
+    ClientConfig, ClientJsonRpcMessage, ClientRequest, CustomRequest, CustomResult, ErrorCode,
+    ErrorData, GetExtensions as _, Implementation, JsonRpcMessage, PaginatedRequestParams,
+    RequestId, ServerResult,
 };
-use rmcp::service::{NotificationContext, Peer, RequestContext, RunningService};
+use rmcp::service::{
+    ClientInitializeError, NotificationContext, Peer, PeerRequestOptions, RequestContext,
+    RunningService, ServiceError,
+};
 use rmcp::{ClientHandler, RoleClient, serve_client};
 use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout_at};
 
-use operators_kernel::{InvokeOutcome, SecretStore, TenantId};
+use operators_kernel::{SecretStore, SendPermit, TenantId};
 
 use crate::config::ConnectorConfig;
 use crate::hidden::Hidden;
 use crate::mcp::accepted::Seen;
+use crate::mcp::fault::{Fault, Meaning};
 use crate::mcp::stdio::{Server, Stdio};
 use crate::mcp::web::Web;
 use crate::registry::{Place, RegistryError};
@@ -69,6 +75,14 @@ impl Way {
             )),
         }
     }
+
+    /// The server's name in messages, without credentials.
+    fn place(&self) -> &str {
+        match self {
+            Self::Stdio(stdio) => stdio.place(),
+            Self::Web(web) => web.place(),
+        }
+    }
 }
 
 /// What we say and hear as a client.
@@ -101,10 +115,13 @@ impl ClientHandler for Client {
 /// A connection that has been greeted.
 pub(crate) struct Link {
     running: RunningService<RoleClient, Client>,
+    place: String,
     changed: Arc<AtomicBool>,
     suspect: AtomicBool,
     tools: Mutex<Option<BTreeMap<String, Seen>>>,
     hidden: Hidden,
+    /// Why the program's output ended.
+    ended: Arc<OnceLock<Fault>>,
     /// The program, if it is one of ours; it ends with the connection.
     _server: Option<Server>,
 }
@@ -120,49 +137,91 @@ impl Link {
         way: &Way,
         tenant: &TenantId,
         secrets: &dyn SecretStore,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Fault> {
         let changed = Arc::new(AtomicBool::new(false));
         let client = Client {
             changed: Arc::clone(&changed),
         };
+        let place = way.place().to_owned();
         let mut hidden = Hidden::without_call();
-        let (running, server) = match way {
+        let first = Arc::new(OnceLock::new());
+        let not_made = |problem| Fault::new(Meaning::NotTaken, problem);
+        let not_greeted = |error, words: &str, hidden: &Hidden| {
+            let fault = of_greeting(&error, &place, first.get());
+            let fault = if words.is_empty() {
+                fault
+            } else {
+                fault.quoting(words)
+            };
+            fault.after("the server did not greet us: ", hidden)
+        };
+        let (running, ended, server) = match way {
             Way::Stdio(stdio) => {
-                let (transport, server) = stdio.start(tenant, secrets, &mut hidden).await?;
+                let started = stdio.start(tenant, secrets, &mut hidden, &first).await;
+                let (transport, server) = started.map_err(not_made)?;
                 let greeted = serve_client(client, transport).await;
-                let greeted = greeted.map_err(|error| {
-                    let words = server.last_words();
-                    let told = if words.is_empty() {
-                        error.to_string()
-                    } else {
-                        words
-                    };
-                    format!("the server did not greet us: `{}`", hidden.quote(&told))
-                });
-                (greeted?, Some(server))
+                let greeted =
+                    greeted.map_err(|error| not_greeted(error, &server.last_words(), &hidden))?;
+                (greeted, Arc::clone(&first), Some(server))
             }
             Way::Web(web) => {
-                let transport = web.transport(tenant, secrets, &mut hidden).await?;
-                let greeted = serve_client(client, transport).await;
-                let greeted = greeted.map_err(|error| {
-                    let told = hidden.quote(&error.to_string());
-                    format!("the server did not greet us: `{told}`")
-                });
-                (greeted?, None)
+                let transport = web.transport(tenant, secrets, &mut hidden, &first).await;
+                let greeted = serve_client(client, transport.map_err(not_made)?).await;
+                let greeted = greeted.map_err(|error| not_greeted(error, "", &hidden))?;
+                // Requests have connections of their own: none says why another ended.
+                (greeted, Arc::default(), None)
             }
         };
         Ok(Self {
             running,
+            place,
             changed,
             suspect: AtomicBool::new(false),
             tools: Mutex::default(),
             hidden,
+            ended,
             _server: server,
         })
     }
 
-    pub(crate) fn peer(&self) -> &Peer<RoleClient> {
+    fn peer(&self) -> &Peer<RoleClient> {
         self.running.peer()
+    }
+
+    /// Why a request got no answer.
+    pub(crate) fn fault(&self, error: &ServiceError) -> Fault {
+        Fault::of_request(error, &self.place, self.ended.get())
+    }
+
+    /// Calls a tool. The request leaves with its permit, or not at all; if the caller leaves, the
+    /// server is told so.
+    pub(crate) async fn call(
+        &self,
+        params: CallToolRequestParams,
+        permit: SendPermit,
+    ) -> Result<CallToolResponse, ServiceError> {
+        let mut request = CallToolRequest::new(params);
+        request.extensions.insert(permit);
+        let request = ClientRequest::CallToolRequest(request);
+        let options = PeerRequestOptions::no_options();
+        let sent = self
+            .peer()
+            .send_request_with_option(request, options)
+            .await?;
+        let mut abandoned = Abandoned(Some((self.peer().clone(), sent.id.clone())));
+        let answered = sent.await_response().await;
+        abandoned.0 = None;
+        match answered? {
+            ServerResult::CallToolResult(result) => Ok(CallToolResponse::Complete(result)),
+            ServerResult::InputRequiredResult(asked) => Ok(CallToolResponse::InputRequired(asked)),
+            ServerResult::CreateTaskResult(task) => Ok(CallToolResponse::Task(task)),
+            _ => Err(ServiceError::UnexpectedResponse),
+        }
+    }
+
+    /// No later call uses this connection.
+    pub(crate) fn give_up(&self) {
+        self.suspect.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn hidden(&self) -> &Hidden {
@@ -177,54 +236,112 @@ impl Link {
     }
 
     /// The server's tools; asked once, and again after it said that they changed.
-    pub(crate) async fn tools(&self, patience: Duration) -> Result<BTreeMap<String, Seen>, String> {
-        let mut tools = self.tools.lock().await;
-        if self.changed.swap(false, Ordering::SeqCst) {
-            *tools = None;
-        }
-        if let Some(tools) = &*tools {
-            return Ok(tools.clone());
-        }
-        let listed = tokio::time::timeout(patience, self.list()).await;
-        let listed =
-            listed.map_err(|_| "the server did not list its tools in time".to_owned())??;
-        *tools = Some(listed.clone());
-        Ok(listed)
+    pub(crate) async fn tools(&self, until: Instant) -> Result<BTreeMap<String, Seen>, Fault> {
+        let listing = async {
+            let mut tools = self.tools.lock().await;
+            if self.changed.swap(false, Ordering::SeqCst) {
+                *tools = None;
+            }
+            if tools.is_none() {
+                *tools = Some(self.list().await?);
+            }
+            Ok(tools.clone().unwrap_or_default())
+        };
+        let late = "the server did not list its tools in time";
+        let listed = timeout_at(until, listing).await;
+        let listed = listed.unwrap_or_else(|_| Err(Fault::new(Meaning::NotTaken, late)));
+        // A server that does not list may have forgotten us: the next call greets it.
+        listed.inspect_err(|_| self.give_up())
     }
 
-    async fn list(&self) -> Result<BTreeMap<String, Seen>, String> {
+    async fn list(&self) -> Result<BTreeMap<String, Seen>, Fault> {
+        let odd = |problem: String| Fault::new(Meaning::NotTaken, problem);
         let mut found = BTreeMap::new();
         let mut cursor = None;
         for _ in 0..PAGES_MAX {
             let page = PaginatedRequestParams::default().with_cursor(cursor);
             let page = self.peer().list_tools(Some(page)).await.map_err(|error| {
-                let told = self.hidden.quote(&error.to_string());
-                format!("the server does not list its tools: `{told}`")
+                let words = "the server does not list its tools: ";
+                self.fault(&error).after(words, &self.hidden)
             })?;
             for tool in &page.tools {
                 let name = tool.name.to_string();
-                if found.insert(name, Seen::of(tool)?).is_some() {
+                let seen = Seen::of(tool).map_err(odd)?;
+                if found.insert(name, seen).is_some() {
                     let name = tool.name.escape_debug();
-                    return Err(format!("the server lists the tool `{name}` twice"));
+                    return Err(odd(format!("the server lists the tool `{name}` twice")));
                 }
             }
             if found.len() > TOOLS_MAX {
-                return Err(format!("the server lists more than {TOOLS_MAX} tools"));
+                return Err(odd(format!("the server lists more than {TOOLS_MAX} tools")));
             }
             cursor = page.next_cursor;
             if cursor.is_none() {
                 return Ok(found);
             }
         }
-        Err(format!(
+        Err(odd(format!(
             "the server's list of tools has more than {PAGES_MAX} pages"
-        ))
+        )))
+    }
+}
+
+/// What a message leaves with: a call with its own permit.
+pub(crate) fn permit(message: &ClientJsonRpcMessage) -> SendPermit {
+    let permit = match message {
+        JsonRpcMessage::Request(request) => request.request.extensions().get::<SendPermit>(),
+        _ => None,
+    };
+    permit.cloned().unwrap_or_else(SendPermit::always)
+}
+
+/// Why a server did not greet us; `first` is the first fault there was.
+fn of_greeting(error: &ClientInitializeError, place: &str, first: Option<&Fault>) -> Fault {
+    let known = match error {
+        ClientInitializeError::TransportError { error, .. } => Fault::inside(&*error.error),
+        _ => None,
+    };
+    if let Some(fault) = known.or(first) {
+        return fault.clone();
+    }
+    match error {
+        ClientInitializeError::JsonRpcError(error) => Fault::of_error(error, place),
+        ClientInitializeError::ConnectionClosed(_)
+        | ClientInitializeError::TransportError { .. } => Fault::new(
+            Meaning::NotTaken,
+            format!("the connection to {place} ended before an answer"),
+        ),
+        ClientInitializeError::NoCompatibleProtocolVersion { .. } => Fault::new(
+            Meaning::NotTaken,
+            format!("{place} speaks no version of the protocol that we do"),
+        ),
+        _ => Fault::new(
+            Meaning::NotTaken,
+            format!("{place} answered with something else"),
+        ),
+    }
+}
+
+/// A call whose caller may leave before the answer: the server is told then that nobody waits.
+struct Abandoned(Option<(Peer<RoleClient>, RequestId)>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        let Some((peer, id)) = self.0.take() else {
+            return;
+        };
+        // Without a runtime the connection has ended, too.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let reason = Some("the caller left".to_owned());
+            let params = CancelledNotificationParam::new(Some(id), reason);
+            drop(runtime.spawn(async move { peer.notify_cancelled(params).await }));
+        }
     }
 }
 
 /// Marks a connection as suspect when it is dropped before an answer came.
 pub(crate) struct Waiting<'a> {
-    suspect: &'a AtomicBool,
+    link: &'a Link,
     is_over: bool,
 }
 
@@ -232,21 +349,21 @@ impl<'a> Waiting<'a> {
     /// A call begins.
     pub(crate) fn on(link: &'a Link) -> Self {
         Self {
-            suspect: &link.suspect,
+            link,
             is_over: false,
         }
     }
 
-    /// It was answered, one way or the other.
-    pub(crate) fn over(mut self, outcome: &InvokeOutcome) {
-        self.is_over = !matches!(outcome, InvokeOutcome::Unknown(_));
+    /// It was answered in a way that leaves the connection as good as it was.
+    pub(crate) fn over(mut self) {
+        self.is_over = true;
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.suspect.store(true, Ordering::SeqCst);
+            self.link.give_up();
         }
     }
 }

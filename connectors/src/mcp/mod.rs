@@ -1,12 +1,16 @@
 //! The `mcp` connector: a call becomes one `tools/call` of a Model Context Protocol server.
 //!
-//! `link` is a connection (`stdio` a program of ours, `web` streamable HTTP), `accepted` what a
-//! person has accepted of a server, `outcome` the three answers. Whatever a server says about
+//! `link` is a connection (`stdio` a program of ours with its `lines`, `web` streamable HTTP),
+//! `message` one message of a server and `fault` the lack of one, `accepted` what a person has
+//! accepted of a server, `outcome` the three answers. Whatever a server says about
 //! itself is a hint from a stranger: effect classes come from the configuration, a tool that
 //! changed since it was accepted is held, and answers are bounded before they are read.
 
 mod accepted;
+mod fault;
+mod lines;
 mod link;
+mod message;
 mod outcome;
 mod stdio;
 mod web;
@@ -14,12 +18,12 @@ mod web;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use rmcp::model::{CallToolRequestParams, MetaObject, RequestMetaObject};
 use serde_json::{Map, json};
 use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout_at};
 
 use operators_kernel::{
     Call, Connector, ConnectorError, ConnectorName, Health, InvokeOutcome, SecretStore, TenantId,
@@ -29,7 +33,9 @@ use operators_kernel::{
 use crate::config::{ConnectorConfig, EffectWord, ToolConfig, ToolErrorWord};
 use crate::hidden::Hidden;
 use crate::mcp::accepted::{Accepted, Seen};
+use crate::mcp::fault::{Fault, Meaning};
 use crate::mcp::link::{Link, Waiting, Way};
+use crate::mcp::outcome::Ended;
 use crate::pointer::EffectIdAt;
 use crate::registry::{Place, RegistryError, effect_word};
 
@@ -107,9 +113,10 @@ pub async fn accept_mcp(
     let place = Place::connector(name);
     let connector = McpConnector::compile(name, config, &place, base_dir, secrets)
         .map_err(|error| error.to_string())?;
-    let patience = crate::registry::TIMEOUT_DEFAULT;
-    let link = connector.link(tenant, patience).await?;
-    let seen = link.tools(patience).await?;
+    let (_, seen) = connector
+        .seen(tenant, patiently())
+        .await
+        .map_err(|fault| in_words(&fault))?;
     let before = Accepted::read(&connector.accepted)?.unwrap_or_default();
     let now = Accepted { tools: seen };
     now.write(&connector.accepted)?;
@@ -142,27 +149,54 @@ impl McpConnector {
     }
 
     /// The connection for a tenant, made if there is none that can be used.
-    async fn link(&self, tenant: &TenantId, patience: Duration) -> Result<Arc<Link>, String> {
-        let mut links = self.links.lock().await;
-        if let Some(link) = links.get(tenant).filter(|link| link.is_usable()) {
-            return Ok(Arc::clone(link));
+    async fn link(&self, tenant: &TenantId, until: Instant) -> Result<Arc<Link>, Fault> {
+        let connecting = async {
+            let mut links = self.links.lock().await;
+            if let Some(link) = links.get(tenant).filter(|link| link.is_usable()) {
+                return Ok(Arc::clone(link));
+            }
+            links.remove(tenant);
+            let link = Link::connect(&self.way, tenant, self.secrets.as_ref()).await?;
+            let link = Arc::new(link);
+            links.insert(tenant.clone(), Arc::clone(&link));
+            Ok(link)
+        };
+        let late = "the server did not come up in time";
+        let connected = timeout_at(until, connecting).await;
+        connected.unwrap_or_else(|_| Err(Fault::new(Meaning::NotTaken, late)))
+    }
+
+    /// The connection, and the server's tools. A session that the server forgot is made anew: all
+    /// that was sent is a question.
+    async fn seen(
+        &self,
+        tenant: &TenantId,
+        until: Instant,
+    ) -> Result<(Arc<Link>, BTreeMap<String, Seen>), Fault> {
+        let mut link = self.link(tenant, until).await?;
+        let mut tools = link.tools(until).await;
+        if tools
+            .as_ref()
+            .is_err_and(|fault| fault.meaning == Meaning::Forgotten)
+        {
+            link = self.link(tenant, until).await?;
+            tools = link.tools(until).await;
         }
-        links.remove(tenant);
-        let connecting = Link::connect(&self.way, tenant, self.secrets.as_ref());
-        let connected = tokio::time::timeout(patience, connecting).await;
-        let link = connected.map_err(|_| "the server did not come up in time".to_owned())??;
-        let link = Arc::new(link);
-        links.insert(tenant.clone(), Arc::clone(&link));
-        Ok(link)
+        Ok((link, tools?))
     }
 
     /// The connection, if the tool is there and is what was accepted. An error is one before
-    /// anything was sent.
-    async fn ready(&self, call: &Call, tool: &McpTool) -> Result<Arc<Link>, String> {
-        // Half of the time at most: what is late here is a definite failure, not a doubt.
-        let patience = call.deadline / 2;
-        let link = self.link(&call.tenant, patience).await?;
-        let tools = link.tools(patience).await?;
+    /// the call was sent.
+    async fn ready(
+        &self,
+        call: &Call,
+        tool: &McpTool,
+        until: Instant,
+    ) -> Result<Arc<Link>, String> {
+        let (link, tools) = self
+            .seen(&call.tenant, until)
+            .await
+            .map_err(|fault| in_words(&fault))?;
         let remote = tool.remote.escape_debug();
         let Some(seen) = tools.get(&tool.remote) else {
             return Err(format!("the server has no tool `{remote}`"));
@@ -194,27 +228,61 @@ impl McpConnector {
     }
 
     async fn call(&self, call: &Call, tool: &McpTool) -> InvokeOutcome {
-        let link = match self.ready(call, tool).await {
+        let begun = Instant::now();
+        // Half of what is left at most: what is late here is a definite failure, not a doubt.
+        let until = || Instant::now() + call.deadline.saturating_sub(begun.elapsed()) / 2;
+        match self.once(call, tool, until()).await {
+            (_, Some(Meaning::Forgotten)) => self.once(call, tool, until()).await.0,
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// One try, and what the fault means if it ended with one. A server runs nothing of a session
+    /// that it does not know, so after [`Meaning::Forgotten`] there is another.
+    async fn once(
+        &self,
+        call: &Call,
+        tool: &McpTool,
+        until: Instant,
+    ) -> (InvokeOutcome, Option<Meaning>) {
+        let link = match self.ready(call, tool, until).await {
             Ok(link) => link,
             Err(problem) => {
                 let message = format!("`{}` was not sent: {problem}", call.tool);
-                return InvokeOutcome::NotApplied(ConnectorError::new(message));
+                return (
+                    InvokeOutcome::NotApplied(ConnectorError::new(message)),
+                    None,
+                );
             }
         };
         let mut hidden = Hidden::of(call, &tool.secret_args);
         hidden.add_all(link.hidden());
-        let params = params(call, tool);
-        if let Err(refused) = call.permit.check() {
-            return InvokeOutcome::NotApplied(refused);
-        }
         // A caller that leaves at the deadline leaves a server that may hang: the next one gets a
         // new connection.
         let waiting = Waiting::on(&link);
-        let answered = link.peer().call_tool_once(params).await;
+        let answered = link.call(params(call, tool), call.permit.clone()).await;
+        let answered = answered.map_err(|error| Ended::of(&error, &link));
+        let meaning = match &answered {
+            Err(Ended::Fault(fault)) => Some(fault.meaning),
+            Err(Ended::Refused(_)) | Ok(_) => None,
+        };
         let outcome = outcome::of(answered, tool, &call.tool, &hidden);
-        waiting.over(&outcome);
-        outcome
+        let is_open = matches!(outcome, InvokeOutcome::Unknown(_));
+        if !is_open && !matches!(meaning, Some(Meaning::Forgotten | Meaning::NotLetIn)) {
+            waiting.over();
+        }
+        (outcome, meaning)
     }
+}
+
+/// Until when a look at a server may take.
+fn patiently() -> Instant {
+    Instant::now() + crate::registry::TIMEOUT_DEFAULT
+}
+
+/// A fault of which nothing is hidden any more.
+fn in_words(fault: &Fault) -> String {
+    fault.told(&Hidden::without_call())
 }
 
 fn params(call: &Call, tool: &McpTool) -> CallToolRequestParams {
@@ -268,9 +336,11 @@ impl Connector for McpConnector {
 
     /// Greets the server and counts its tools; calls none.
     async fn check(&self, tenant: &TenantId) -> Health {
-        let patience = crate::registry::TIMEOUT_DEFAULT;
         let asked = async {
-            let tools = self.link(tenant, patience).await?.tools(patience).await?;
+            let (_, tools) = self
+                .seen(tenant, patiently())
+                .await
+                .map_err(|fault| in_words(&fault))?;
             let accepted = Accepted::read(&self.accepted)?;
             let now = Accepted { tools };
             let changed = accepted.map_or(0, |accepted| accepted.differences(&now).len());

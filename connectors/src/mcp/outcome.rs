@@ -2,13 +2,14 @@
 //!
 //! | what was seen | outcome |
 //! |---|---|
-//! | a result | `Applied` |
+//! | a result, whatever the HTTP status | `Applied` |
 //! | a result with `isError` | `Unknown`, or `NotApplied` where `tool_error` says so |
 //! | JSON-RPC "method not found" and "invalid params" | `NotApplied`: the server refused |
-//! | no connection, or an HTTP 4xx | `NotApplied` |
+//! | no connection, or an HTTP 4xx without a result | `NotApplied` |
 //! | a result over 1 MiB, a task, a question back, any other error, a closed connection | `Unknown` |
 //!
-//! Owns this table. Anything it does not name is `Unknown`.
+//! Owns this table. Anything it does not name is `Unknown`. Only of what did not happen is it said
+//! that it was refused, or not taken.
 
 use rmcp::ServiceError;
 use rmcp::model::{CallToolResponse, CallToolResult, ErrorCode};
@@ -19,20 +20,44 @@ use operators_kernel::{ConnectorError, Effect, InvokeOutcome, ToolName};
 use crate::config::ToolErrorWord;
 use crate::hidden::Hidden;
 use crate::mcp::McpTool;
-use crate::mcp::web;
+use crate::mcp::fault::{Fault, Meaning, first_line};
+use crate::mcp::link::Link;
 
 /// The largest result taken in; results are kept with the key for ever.
 const RESULT_BYTES_MAX: usize = 1024 * 1024;
 
+/// What a call ended with, if not with an answer.
+pub(crate) enum Ended {
+    /// The server refused it, in these words.
+    Refused(String),
+    /// Another error of the server's, or of the way to it.
+    Fault(Fault),
+}
+
+impl Ended {
+    pub(crate) fn of(error: &ServiceError, link: &Link) -> Self {
+        match error {
+            ServiceError::McpError(error)
+                if matches!(
+                    error.code,
+                    ErrorCode::METHOD_NOT_FOUND | ErrorCode::INVALID_PARAMS
+                ) =>
+            {
+                Self::Refused(first_line(&error.message).to_owned())
+            }
+            other => Self::Fault(link.fault(other)),
+        }
+    }
+}
+
 pub(crate) fn of(
-    answered: Result<CallToolResponse, ServiceError>,
+    answered: Result<CallToolResponse, Ended>,
     tool: &McpTool,
     name: &ToolName,
     hidden: &Hidden,
 ) -> InvokeOutcome {
     let unknown = |message: String| InvokeOutcome::Unknown(ConnectorError::new(message));
     let not_applied = |message: String| InvokeOutcome::NotApplied(ConnectorError::new(message));
-    let quoted = |text: &str| hidden.quote(text);
     match answered {
         Ok(CallToolResponse::Complete(result)) => match value(&result) {
             Err(problem) => unknown(format!("`{name}` answered, but {problem}")),
@@ -41,7 +66,7 @@ pub(crate) fn of(
                     Value::String(text) => text.clone(),
                     other => other.to_string(),
                 };
-                let message = format!("`{name}` failed: `{}`", quoted(&told));
+                let message = format!("`{name}` answered with an error: `{}`", hidden.quote(&told));
                 match tool.tool_error {
                     ToolErrorWord::Unknown => unknown(message),
                     ToolErrorWord::NotApplied => not_applied(message),
@@ -52,24 +77,18 @@ pub(crate) fn of(
         Ok(_) => unknown(format!(
             "`{name}` did not answer but asked for more, which a call of ours does not give"
         )),
-        Err(ServiceError::McpError(error)) => {
-            let message = format!("`{name}` was refused: `{}`", quoted(&error.message));
-            match error.code {
-                ErrorCode::METHOD_NOT_FOUND | ErrorCode::INVALID_PARAMS => not_applied(message),
-                _ => unknown(message),
+        Err(Ended::Refused(words)) => {
+            not_applied(format!("`{name}` was refused: `{}`", hidden.quote(&words)))
+        }
+        Err(Ended::Fault(fault)) => {
+            let told = fault.told(hidden);
+            match fault.meaning {
+                Meaning::NotTaken | Meaning::NotLetIn | Meaning::Forgotten => {
+                    not_applied(format!("`{name}` was not taken: {told}"))
+                }
+                Meaning::Open => unknown(format!("`{name}` got no result: {told}")),
             }
         }
-        Err(ServiceError::TransportSend(error)) => match web::refused(&*error.error) {
-            Some(problem) => not_applied(format!("`{name}` was not taken: {}", quoted(&problem))),
-            None => unknown(format!(
-                "`{name}` got no answer: {}",
-                quoted(&error.to_string())
-            )),
-        },
-        Err(error) => unknown(format!(
-            "`{name}` got no answer: {}",
-            quoted(&error.to_string())
-        )),
     }
 }
 

@@ -1,29 +1,22 @@
 //! A server that is a program of ours: started in a group of its own, bounded, and ended with us.
 //!
-//! Owns the process and the bound on what it may say at once.
+//! Owns the process; what it says on stdout is read by `lines`.
 
-use std::io;
 use std::path::Path;
-use std::pin::Pin;
 use std::process::Stdio as Pipes;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use rmcp::RoleClient;
-use rmcp::transport::async_rw::AsyncRwTransport;
-use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use tokio::io::AsyncReadExt as _;
+use tokio::process::{Child, ChildStderr};
 
 use operators_kernel::{SecretStore, TenantId};
 
 use crate::command::{Environment, Group};
 use crate::config::ConnectorConfig;
 use crate::hidden::Hidden;
+use crate::mcp::fault::Fault;
+use crate::mcp::lines::Lines;
 use crate::registry::{Place, RegistryError};
-
-/// The longest message taken from a server: room for the tools of a large one. Longer, and the
-/// connection ends.
-const MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// How much of what a server says on stderr is kept: its end.
 const WORDS_BYTES_KEPT: usize = 4 * 1024;
@@ -31,12 +24,10 @@ const WORDS_BYTES_KEPT: usize = 4 * 1024;
 /// How to start a server.
 #[derive(Debug)]
 pub(crate) struct Stdio {
+    place: String,
     argv: Vec<String>,
     environment: Environment,
 }
-
-/// What a client speaks through.
-pub(crate) type StdioTransport = AsyncRwTransport<RoleClient, Bounded<ChildStdout>, ChildStdin>;
 
 /// A running server; dropping it ends its whole group.
 #[derive(Debug)]
@@ -60,6 +51,7 @@ impl Stdio {
         if program.is_empty() || argv.iter().any(|text| text.contains('\0')) {
             return Err(place.refuse("argv", "names no program, or holds a NUL"));
         }
+        let told = format!("the program `{}`", program.escape_debug());
         let program = if program.contains('/') {
             base_dir.join(program).to_string_lossy().into_owned()
         } else {
@@ -68,17 +60,24 @@ impl Stdio {
         let mut argv = vec![program];
         argv.extend_from_slice(arguments);
         Ok(Self {
+            place: told,
             argv,
             environment: Environment::compile(config, place, base_dir)?,
         })
     }
 
+    pub(crate) fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Starts it. Why its output ended is left in `ended`.
     pub(crate) async fn start(
         &self,
         tenant: &TenantId,
         secrets: &dyn SecretStore,
         hidden: &mut Hidden,
-    ) -> Result<(StdioTransport, Server), String> {
+        ended: &Arc<OnceLock<Fault>>,
+    ) -> Result<(Lines, Server), String> {
         let variables = self.environment.variables(tenant, secrets, hidden).await?;
         let mut command = self.environment.command(&self.argv, variables);
         let child = command
@@ -88,7 +87,7 @@ impl Stdio {
             .process_group(0)
             .kill_on_drop(true)
             .spawn();
-        let mut child = child.map_err(|error| format!("the server does not start: {error}"))?;
+        let mut child = child.map_err(|error| format!("{} does not start: {error}", self.place))?;
         let (Some(stdin), Some(stdout), Some(stderr)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
@@ -105,13 +104,7 @@ impl Stdio {
             reason = "a full stderr would stop the server; this ends when the server does"
         )]
         drop(tokio::spawn(listen(stderr, words)));
-        let stdout = Bounded {
-            inner: stdout,
-            since_line_break: 0,
-        };
-        let transport =
-            AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(MESSAGE_BYTES_MAX);
-        Ok((transport, server))
+        Ok((Lines::new(&self.place, stdout, stdin, ended), server))
     }
 }
 
@@ -134,35 +127,5 @@ async fn listen(mut stderr: ChildStderr, words: Arc<Mutex<Vec<u8>>>) {
             let excess = words.len().saturating_sub(WORDS_BYTES_KEPT);
             words.drain(..excess);
         }
-    }
-}
-
-/// A stream whose lines are bounded: a longer one is an error, not a reason to wait.
-#[derive(Debug)]
-pub(crate) struct Bounded<R> {
-    inner: R,
-    since_line_break: usize,
-}
-
-impl<R: AsyncRead + Unpin> AsyncRead for Bounded<R> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.inner).poll_read(context, buffer);
-        if let Poll::Ready(Ok(())) = &polled {
-            let new = buffer.filled().get(before..).unwrap_or_default();
-            self.since_line_break = match new.iter().rposition(|byte| *byte == b'\n') {
-                Some(at) => new.len() - at - 1,
-                None => self.since_line_break + new.len(),
-            };
-            if self.since_line_break > MESSAGE_BYTES_MAX {
-                let problem = format!("a message of more than {MESSAGE_BYTES_MAX} bytes");
-                return Poll::Ready(Err(io::Error::other(problem)));
-            }
-        }
-        polled
     }
 }

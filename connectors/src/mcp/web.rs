@@ -1,20 +1,30 @@
-//! A server behind an address: streamable HTTP, one request per message, nothing sent twice.
+//! A server behind an address: streamable HTTP, one request per message, no call sent twice.
 //!
-//! Owns the requests and the bound on answers. The addresses it may dial are guarded as those of
-//! the `http` connector are. The library's own client reads answers of any size and follows
-//! redirects, so it is not used.
+//! Owns the requests, the bound on answers, and what a status means. They are sent as those of the
+//! `http` connector are: to guarded addresses, and a call only with its permit, asked before each
+//! write. The library's own client reads answers of any size and follows redirects, so it is not
+//! used.
+//!
+//! | status, with a body that is no result | meaning |
+//! |---|---|
+//! | 404 to a request of a session | the session is forgotten |
+//! | 400, 401, 403, 404, 410 | not taken; a new connection may be let in |
+//! | other 4xx | not taken |
+//! | 408, and everything else that is no success | open |
+//!
+//! A body that holds a result is the answer whatever its status is, if it is to this very request,
+//! and open if that cannot be told.
 
 use std::collections::HashMap;
-use std::error::Error;
-use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use futures_util::stream::BoxStream;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
-use reqwest::{Client, RequestBuilder, Response};
-use rmcp::model::ClientJsonRpcMessage;
+use futures_util::stream::{self, BoxStream};
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{Method, StatusCode};
+use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, RequestId};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::common::client_side_sse::NeverRetry;
 use rmcp::transport::streamable_http_client::{
@@ -22,15 +32,20 @@ use rmcp::transport::streamable_http_client::{
     StreamableHttpPostResponse,
 };
 use sse_stream::{Sse, SseStream};
+use url::Url;
 
-use operators_kernel::{SecretStore, TenantId};
+use operators_kernel::{SecretStore, SendPermit, TenantId};
 
 use crate::config::ConnectorConfig;
 use crate::hidden::Hidden;
-use crate::http::address::SystemLookup;
-use crate::http::client::{ClientSettings, Clients};
+use crate::http::address::{Guard, SystemLookup};
+use crate::http::dial::Dialer;
 use crate::http::headers::{self, HeaderSource};
 use crate::http::path::Base;
+use crate::http::sender::{Answer, Request, Sender, Terms, Unanswered};
+use crate::mcp::fault::{Fault, Meaning, first_line};
+use crate::mcp::link::permit;
+use crate::mcp::message::{self, Refusal};
 use crate::registry::{Place, RegistryError};
 
 /// The largest answer taken from a server, all events of one request together.
@@ -45,9 +60,9 @@ const LAST_EVENT_HEADER: &str = "last-event-id";
 /// How to reach a server.
 #[derive(Debug)]
 pub(crate) struct Web {
-    url: String,
-    https: bool,
-    allow_private: bool,
+    url: Url,
+    place: String,
+    sender: Sender,
     headers: Vec<(HeaderName, HeaderSource)>,
 }
 
@@ -83,20 +98,30 @@ impl Web {
             }
             headers.push((name, source));
         }
-        Ok(Self {
-            url: url.to_owned(),
-            https: base.is_https(),
+        let lookup = Arc::new(SystemLookup);
+        let guard = Guard {
+            lookup,
             allow_private,
+        };
+        Ok(Self {
+            url: base.url().clone(),
+            place: base.origin(),
+            sender: Sender::new(Dialer::new(guard, None, CONNECT_WITHIN)),
             headers,
         })
     }
 
-    /// What a client speaks through. Nothing is sent yet.
+    pub(crate) fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// What a client speaks through. Nothing is sent yet. The first fault is left in `first`.
     pub(crate) async fn transport(
         &self,
         tenant: &TenantId,
         secrets: &dyn SecretStore,
         hidden: &mut Hidden,
+        first: &Arc<OnceLock<Fault>>,
     ) -> Result<StreamableHttpClientTransport<Bounded>, String> {
         let mut headers = HashMap::new();
         for (name, source) in &self.headers {
@@ -116,132 +141,252 @@ impl Web {
             value.set_sensitive(is_secret);
             headers.insert(name.clone(), value);
         }
-        let clients = Clients::default();
-        let client = clients.get(false, || ClientSettings {
-            https: self.https,
-            authorities: None,
-            allow_private: self.allow_private,
-            timeout_min: CONNECT_WITHIN,
-            lookup: Arc::new(SystemLookup),
-        })?;
         // A session that the server forgot is not made anew behind our back: that would send the
-        // call again. Nor is a stream that broke off taken up again.
-        let mut config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str())
+        // call again without its permit. Where a stream breaks off whose events have ids, the rest of
+        // it is asked for with a GET, at once, or after the `retry` with which the server closed it;
+        // that sends no call again, and goes on until the call's deadline. No policy of ours does
+        // more.
+        let mut config = StreamableHttpClientTransportConfig::with_uri(self.place.as_str())
             .custom_headers(headers)
             .max_sse_event_size(ANSWER_BYTES_MAX)
             .reinit_on_expired_session(false);
         config.retry_config = Arc::new(NeverRetry::default());
-        let client = Bounded(client.clone());
+        let client = Bounded {
+            url: self.url.clone(),
+            sender: self.sender.clone(),
+            place: self.place.as_str().into(),
+            first: Arc::clone(first),
+        };
         Ok(StreamableHttpClientTransport::with_client(client, config))
     }
 }
 
-/// Why a message was not answered, and whether the server surely did not take it.
-#[derive(Debug)]
-pub(crate) struct WebError {
-    told: String,
-    refused: bool,
-}
-
-impl fmt::Display for WebError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.told)
-    }
-}
-
-impl Error for WebError {}
-
-/// What a refusal says, if the error is one: nothing was done then.
-pub(crate) fn refused(error: &(dyn Error + 'static)) -> Option<String> {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(StreamableHttpError::Client(error)) =
-            error.downcast_ref::<StreamableHttpError<WebError>>()
-        {
-            return error.refused.then(|| error.told.clone());
-        }
-        cause = error.source();
-    }
-    None
-}
-
 /// A client whose answers are bounded.
 #[derive(Debug, Clone)]
-pub(crate) struct Bounded(Client);
+pub(crate) struct Bounded {
+    url: Url,
+    sender: Sender,
+    place: Arc<str>,
+    first: Arc<OnceLock<Fault>>,
+}
 
-type Fault = StreamableHttpError<WebError>;
+type WebError = StreamableHttpError<Fault>;
 
 impl Bounded {
-    async fn send(
-        request: RequestBuilder,
+    fn request(
+        &self,
+        method: Method,
+        session: Option<&str>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Request {
+        let mut request = Request::new(method, self.url.clone());
+        let accepted = HeaderValue::from_static("application/json, text/event-stream");
+        request.headers.insert(ACCEPT, accepted);
+        insert(&mut request, SESSION_HEADER, session);
+        for (name, value) in headers {
+            request.headers.append(name, value);
+        }
+        request
+    }
+
+    async fn send(&self, request: Request, permit: SendPermit) -> Result<Answer, Fault> {
+        // How long is up to whoever waits.
+        let terms = Terms {
+            permit,
+            within: None,
+            pooled: false,
+        };
+        let place = &self.place;
+        let (meaning, told, cause) = match self.sender.send(request, terms).await {
+            Ok(answer) => return Ok(answer),
+            Err(Unanswered::NotSent(problem)) => {
+                return Err(Fault::new(Meaning::NotTaken, problem));
+            }
+            Err(Unanswered::NoConnection(cause)) => (
+                Meaning::NotTaken,
+                format!("no connection to {place}"),
+                cause,
+            ),
+            Err(Unanswered::Late) => {
+                return Err(Fault::new(
+                    Meaning::Open,
+                    format!("no answer from {place} in time"),
+                ));
+            }
+            Err(Unanswered::Broken(cause)) => {
+                (Meaning::Open, format!("no answer from {place}"), cause)
+            }
+        };
+        Err(Fault::new(meaning, told).quoting(&cause))
+    }
+
+    async fn post(
+        &self,
+        message: &ClientJsonRpcMessage,
         session: Option<Arc<str>>,
         headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<Response, Fault> {
-        let mut request = request.header(ACCEPT, "application/json, text/event-stream");
-        if let Some(session) = session {
-            request = request.header(SESSION_HEADER, session.as_ref());
-        }
-        for (name, value) in headers {
-            request = request.header(name, value);
-        }
-        let sent = request.send().await;
-        sent.map_err(|error| {
-            // The innermost cause: the library's own words around it name the address.
-            let mut cause: &dyn Error = &error;
-            while let Some(source) = cause.source() {
-                cause = source;
-            }
-            StreamableHttpError::Client(WebError {
-                refused: error.is_connect(),
-                told: format!("no answer: {cause}"),
-            })
-        })
-    }
-
-    fn judged(answer: Response) -> Result<Response, Fault> {
+    ) -> Result<StreamableHttpPostResponse, Fault> {
+        let in_session = session.is_some();
+        let mut request = self.request(Method::POST, session.as_deref(), headers);
+        let json = HeaderValue::from_static("application/json");
+        request.headers.insert(CONTENT_TYPE, json);
+        let body = serde_json::to_vec(message);
+        let unsaid = |_| Fault::new(Meaning::NotTaken, "the message cannot be written as JSON");
+        request.body = body.map_err(unsaid)?.into();
+        let answer = self.send(request, permit(message)).await?;
         let status = answer.status();
+        let JsonRpcMessage::Request(asked) = message else {
+            // A notice of ours: there is nothing to be told.
+            return if status.is_success() {
+                Ok(StreamableHttpPostResponse::Accepted)
+            } else {
+                Err(self.fault(status, in_session))
+            };
+        };
         if status.is_success() {
-            return Ok(answer);
+            self.answer(answer, &asked.id).await
+        } else {
+            self.refusal(answer, &asked.id, in_session).await
         }
-        Err(StreamableHttpError::Client(WebError {
+    }
+
+    /// What a success says.
+    async fn answer(
+        &self,
+        answer: Answer,
+        id: &RequestId,
+    ) -> Result<StreamableHttpPostResponse, Fault> {
+        let status = answer.status();
+        if matches!(status.as_u16(), 202 | 204) {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        let session = header(&answer, SESSION_HEADER);
+        let media = header(&answer, CONTENT_TYPE.as_str()).unwrap_or_default();
+        if is(&media, "text/event-stream") {
+            return Ok(StreamableHttpPostResponse::Sse(events(answer), session));
+        }
+        let open = |problem: &str| {
+            let told = format!(
+                "{} answered {}, but {problem}",
+                self.place,
+                in_words(status)
+            );
+            Fault::new(Meaning::Open, told)
+        };
+        if !is(&media, "application/json") {
+            return Err(open("with another content type than JSON").quoting(first_line(&media)));
+        }
+        let body = whole(answer).await.map_err(|problem| open(&problem))?;
+        match message::answer(&body, id) {
+            Ok(message) => Ok(StreamableHttpPostResponse::Json(message, session)),
+            Err(problem) => Err(open(&format!("its body cannot be read: {problem}"))),
+        }
+    }
+
+    /// What anything else than a success says: it may be an answer all the same.
+    async fn refusal(
+        &self,
+        answer: Answer,
+        id: &RequestId,
+        in_session: bool,
+    ) -> Result<StreamableHttpPostResponse, Fault> {
+        let status = answer.status();
+        let open = |problem: &str| {
+            let told = format!(
+                "{} answered {}, but {problem}",
+                self.place,
+                in_words(status)
+            );
+            Fault::new(Meaning::Open, told)
+        };
+        let media = header(&answer, CONTENT_TYPE.as_str()).unwrap_or_default();
+        if is(&media, "text/event-stream") {
+            return Err(open("with a stream of events"));
+        }
+        let body = whole(answer).await.map_err(|problem| open(&problem))?;
+        match message::refusal(&body, id) {
+            Refusal::Words(words) => {
+                Err(self.fault(status, in_session).quoting(first_line(&words)))
+            }
+            Refusal::Answer(message) => Ok(StreamableHttpPostResponse::Json(*message, None)),
+            Refusal::Unclear(problem) => Err(open(&format!("its body holds a result: {problem}"))),
+        }
+    }
+
+    /// What a status means that is no success, and nothing beside it.
+    fn fault(&self, status: StatusCode, in_session: bool) -> Fault {
+        let meaning = match status.as_u16() {
+            404 if in_session => Meaning::Forgotten,
+            400 | 401 | 403 | 404 | 410 => Meaning::NotLetIn,
             // 408 is what a proxy says about a request it passed on.
-            refused: status.is_client_error() && status.as_u16() != 408,
-            told: format!("the server answered {}", status.as_u16()),
-        }))
+            408 => Meaning::Open,
+            _ if status.is_client_error() => Meaning::NotTaken,
+            _ => Meaning::Open,
+        };
+        Fault::new(
+            meaning,
+            format!("{} answered {}", self.place, in_words(status)),
+        )
+    }
+
+    fn told(&self, fault: Fault) -> WebError {
+        drop(self.first.set(fault.clone()));
+        StreamableHttpError::Client(fault)
     }
 }
 
-fn events(answer: Response) -> BoxStream<'static, Result<Sse, SseError>> {
-    let mut taken = 0;
-    let bounded = answer.bytes_stream().map(move |chunk| {
-        let chunk = chunk.map_err(std::io::Error::other)?;
-        taken += chunk.len();
-        if taken > ANSWER_BYTES_MAX {
-            let problem = format!("an answer of more than {ANSWER_BYTES_MAX} bytes");
-            return Err(std::io::Error::other(problem));
-        }
-        Ok(chunk)
-    });
-    SseStream::from_bytes_stream(bounded).boxed()
+fn in_words(status: StatusCode) -> String {
+    match status.canonical_reason() {
+        Some(reason) => format!("{} {reason}", status.as_u16()),
+        None => status.as_u16().to_string(),
+    }
 }
 
-async fn whole(mut answer: Response) -> Result<Vec<u8>, Fault> {
+fn header(answer: &Answer, name: &str) -> Option<String> {
+    Some(answer.headers().get(name)?.to_str().ok()?.to_owned())
+}
+
+fn is(media: &str, wanted: &str) -> bool {
+    let media = media.split(';').next().unwrap_or_default().trim();
+    media.eq_ignore_ascii_case(wanted)
+}
+
+fn insert(request: &mut Request, name: &'static str, text: Option<&str>) {
+    // What a server gave us as a header can be one.
+    if let Some(Ok(value)) = text.map(HeaderValue::from_str) {
+        request.headers.insert(HeaderName::from_static(name), value);
+    }
+}
+
+fn events(answer: Answer) -> BoxStream<'static, Result<Sse, SseError>> {
+    let pieces = stream::unfold((answer, 0), async |(mut answer, taken)| {
+        let piece = answer.chunk().await.transpose()?;
+        let taken = taken + piece.as_ref().map_or(0, Bytes::len);
+        let piece = match piece {
+            Ok(_) if taken > ANSWER_BYTES_MAX => {
+                Err(format!("an answer of more than {ANSWER_BYTES_MAX} bytes"))
+            }
+            piece => piece,
+        };
+        Some((piece.map_err(std::io::Error::other), (answer, taken)))
+    });
+    let read = SseStream::from_bytes_stream(pieces).map(|event| {
+        let mut event = event?;
+        if let Some(data) = event.data.as_deref().and_then(message::of_event) {
+            event.data = Some(data);
+        }
+        Ok(event)
+    });
+    read.boxed()
+}
+
+/// The body, or why it is not there as a whole.
+async fn whole(mut answer: Answer) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
-    let broken = |told: String| {
-        StreamableHttpError::Client(WebError {
-            told,
-            refused: false,
-        })
-    };
-    while let Some(chunk) = answer
-        .chunk()
-        .await
-        .map_err(|error| broken(format!("the answer broke off: {error}")))?
-    {
+    let broken = |_| "its body broke off".to_owned();
+    while let Some(chunk) = answer.chunk().await.map_err(broken)? {
         if body.len() + chunk.len() > ANSWER_BYTES_MAX {
-            return Err(broken(format!(
-                "an answer of more than {ANSWER_BYTES_MAX} bytes"
-            )));
+            return Err(format!("its body has more than {ANSWER_BYTES_MAX} bytes"));
         }
         body.extend_from_slice(&chunk);
     }
@@ -249,67 +394,53 @@ async fn whole(mut answer: Response) -> Result<Vec<u8>, Fault> {
 }
 
 impl StreamableHttpClient for Bounded {
-    type Error = WebError;
+    type Error = Fault;
 
     async fn post_message(
         &self,
-        uri: Arc<str>,
+        _uri: Arc<str>,
         message: ClientJsonRpcMessage,
         session_id: Option<Arc<str>>,
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
-        let request = self.0.post(uri.as_ref()).json(&message);
-        let answer = Self::judged(Self::send(request, session_id, custom_headers).await?)?;
-        if matches!(answer.status().as_u16(), 202 | 204) {
-            return Ok(StreamableHttpPostResponse::Accepted);
-        }
-        let header = |name: &str| {
-            let value = answer.headers().get(name)?.to_str().ok()?;
-            Some(value.to_owned())
-        };
-        let session = header(SESSION_HEADER);
-        let media = header(CONTENT_TYPE.as_str()).unwrap_or_default();
-        if media.starts_with("text/event-stream") {
-            return Ok(StreamableHttpPostResponse::Sse(events(answer), session));
-        }
-        if media.starts_with("application/json") {
-            let message = serde_json::from_slice(&whole(answer).await?)?;
-            return Ok(StreamableHttpPostResponse::Json(message, session));
-        }
-        Err(StreamableHttpError::UnexpectedContentType(Some(media)))
+    ) -> Result<StreamableHttpPostResponse, WebError> {
+        let posted = self.post(&message, session_id, custom_headers);
+        posted.await.map_err(|fault| self.told(fault))
     }
 
     async fn delete_session(
         &self,
-        uri: Arc<str>,
+        _uri: Arc<str>,
         session_id: Arc<str>,
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<(), Fault> {
-        let request = self.0.delete(uri.as_ref());
+    ) -> Result<(), WebError> {
+        let request = self.request(Method::DELETE, Some(session_id.as_ref()), custom_headers);
         // Whether the server minds is its own business.
-        Self::send(request, Some(session_id), custom_headers)
-            .await
-            .map(drop)
+        let sent = self.send(request, SendPermit::always()).await;
+        sent.map(drop).map_err(|fault| self.told(fault))
     }
 
     async fn get_stream(
         &self,
-        uri: Arc<str>,
+        _uri: Arc<str>,
         session_id: Option<Arc<str>>,
         last_event_id: Option<String>,
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
-        let mut request = self.0.get(uri.as_ref());
-        if let Some(last) = last_event_id {
-            request = request.header(LAST_EVENT_HEADER, last);
-        }
-        let answer = Self::send(request, session_id, custom_headers).await?;
-        if answer.status().as_u16() == 405 {
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, WebError> {
+        let in_session = session_id.is_some();
+        let mut request = self.request(Method::GET, session_id.as_deref(), custom_headers);
+        insert(&mut request, LAST_EVENT_HEADER, last_event_id.as_deref());
+        let answer = self.send(request, SendPermit::always()).await;
+        let answer = answer.map_err(|fault| self.told(fault))?;
+        let status = answer.status();
+        if status.as_u16() == 405 {
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
         }
-        Ok(events(Self::judged(answer)?))
+        if !status.is_success() {
+            return Err(self.told(self.fault(status, in_session)));
+        }
+        Ok(events(answer))
     }
 }

@@ -26,6 +26,10 @@ mod statements;
 mod tls;
 mod tokens;
 mod vendor;
+#[cfg(feature = "mcp")]
+mod web_faults;
+#[cfg(feature = "mcp")]
+mod web_servers;
 
 use std::collections::BTreeMap;
 use std::path::Path;

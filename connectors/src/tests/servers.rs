@@ -262,8 +262,25 @@ async fn a_tool_s_error_is_a_doubt_unless_the_configuration_knows_better() {
             "echo '{{\"jsonrpc\":\"2.0\",\"id\":'$id',\"error\":{{\"code\":{code},\"message\":\"no\"}}}}'"
         )
     };
-    not_applied(Shop::new(&error(-32602), "").invoke().await);
-    unknown(Shop::new(&error(-32603), "").invoke().await);
+    let told = not_applied(Shop::new(&error(-32602), "").invoke().await);
+    assert!(told.contains("was refused: `no`"), "{told}");
+    let told = unknown(Shop::new(&error(-32603), "").invoke().await);
+    assert!(
+        told.contains("the program `sh` answered with error -32603: `no`"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn an_id_comes_back_as_a_text_and_an_unreadable_answer_is_no_silence() {
+    let text_id = text("ok").replace("'$id'", "\"'$id'\"");
+    applied(Shop::new(&text_id, "").invoke().await);
+    let both = text("ok").replace(
+        "\"result\"",
+        "\"error\":{\"code\":-32602,\"message\":\"no\"},\"result\"",
+    );
+    let told = unknown(Shop::new(&both, "").invoke().await);
+    assert!(told.contains("a result and an error at once"), "{told}");
 }
 
 #[tokio::test]
@@ -271,7 +288,7 @@ async fn ten_megabytes_are_not_taken_in() {
     let flood = "printf '{\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"' $id\n\
         head -c 10000000 /dev/zero | tr '\\0' x\nprintf '\"}]}}\\n'";
     let message = unknown(Shop::new(flood, "").invoke().await);
-    assert!(message.contains("got no answer"), "{message}");
+    assert!(message.contains("got no result"), "{message}");
     // What fits through the wire but not into a receipt's keeping is a doubt too.
     let large = flood.replace("10000000", "1500000");
     let message = unknown(Shop::new(&large, "").invoke().await);
@@ -282,7 +299,11 @@ async fn ten_megabytes_are_not_taken_in() {
 async fn a_server_that_dies_or_hangs_in_a_call_leaves_a_doubt_and_the_next_call_a_new_one() {
     let shop = Shop::new("exit 1", "");
     let registry = shop.registry();
-    unknown(invoke(&registry, &held()).await);
+    let told = unknown(invoke(&registry, &held()).await);
+    assert_eq!(
+        told,
+        "`hold` got no result: the program `sh` ended its output"
+    );
     shop.write("call.sh", &text("ok"));
     applied(invoke(&registry, &held()).await);
 

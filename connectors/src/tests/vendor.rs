@@ -30,6 +30,11 @@ pub(super) struct Vendor {
 impl Vendor {
     /// Answers the n-th request (from 0, over all connections) with `script(n)`.
     pub(super) fn start(script: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Self {
+        Self::answering(move |n, _| script(n))
+    }
+
+    /// Answers the n-th request by what it says.
+    pub(super) fn answering(script: impl Fn(usize, &str) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("its address");
         let requests: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -91,17 +96,17 @@ pub(super) fn ok(body: &str) -> Vec<u8> {
 
 fn serve(
     mut stream: TcpStream,
-    script: &(impl Fn(usize) -> Reply + ?Sized),
+    script: &(impl Fn(usize, &str) -> Reply + ?Sized),
     requests: &Mutex<Vec<String>>,
 ) {
     while let Some(request) = peek_request(&mut stream) {
         let length = request.len();
         let nth = {
             let mut requests = requests.lock().expect("not poisoned");
-            requests.push(request);
+            requests.push(request.clone());
             requests.len() - 1
         };
-        let reply = script(nth);
+        let reply = script(nth, &request);
         if let Reply::Reset(bytes) = &reply {
             // Closing while the request lies unread makes the system send a reset.
             drop(stream.write_all(bytes));
