@@ -1,9 +1,11 @@
 //! Connectors beside the store: which of them speak to the store's own database, and what follows.
 //!
 //! Owns the words `url = "store"` and `effect = "transactional"`, and which configurations they do
-//! not go with. A connector of kind `sql` at the store's address is always taken for one beside it:
-//! a second connection there could change rows without the key being burned with them.
+//! not go with. A connector of kind `sql` at the store's address, or its file, is always taken for one
+//! beside it: a second connection there could change rows without the key being burned with them.
+//! Another address that leads there is found when the database is asked, before a call.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -44,18 +46,32 @@ impl std::fmt::Debug for StoreAddress {
 impl StoreAddress {
     /// Whether a connector's `url` leads to the store.
     fn is_at(&self, url: &str, base_dir: &Path) -> bool {
-        let same = |one: &Path, other: &Path| {
-            let found = |path: &Path| path.canonicalize().ok();
-            one == other || found(one).is_some_and(|one| Some(one) == found(other))
-        };
         match self {
             _ if url == STORE => true,
             Self::Sqlite(file) => url
                 .strip_prefix("sqlite:")
-                .is_some_and(|path| same(&base_dir.join(path), file)),
+                .is_some_and(|path| is_same_file(&base_dir.join(path), file)),
             Self::Postgres(address) => url == address,
             Self::Elsewhere => false,
         }
+    }
+}
+
+/// Whether two paths lead to one file, whatever links and names are on the way.
+pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
+    let found = |path: &Path| {
+        let about = path.metadata().ok();
+        about.map(|about| (about.dev(), about.ino()))
+    };
+    match (found(one), found(other)) {
+        (Some(one), Some(other)) => one == other,
+        // Neither is there yet: they will be one file if they have one name in one folder.
+        (None, None) => {
+            let folder = |path: &Path| path.parent().and_then(found);
+            let has_one_folder = folder(one).is_some_and(|one| Some(one) == folder(other));
+            one == other || has_one_folder && one.file_name() == other.file_name()
+        }
+        (Some(_), None) | (None, Some(_)) => false,
     }
 }
 

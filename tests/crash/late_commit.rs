@@ -5,9 +5,9 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use operators_tests::postgres::{self, Database, connect, run};
+use operators_tests::postgres::{self, Database, run};
 use operators_tests::proxy::{Fate, Proxy};
-use sqlx::{Executor as _, Row as _};
+use sqlx::Row as _;
 
 use crate::arena::{Arena, Plan, block_on};
 use crate::ground::Store;
@@ -69,43 +69,6 @@ fn run_elsewhere(arena: &Arena, database: &str) {
     let ran = other.results().last().is_some_and(|last| last.ok);
     assert!(ran, "{other:#?}");
     assert_eq!(count(database, "SELECT count(*) FROM effects"), 1);
-}
-
-/// By rules 4.6, 4.12: it stands still with the statement's answer on its way, and looks at its
-/// deadline before it commits.
-#[test]
-fn stopped_before_the_answer_it_does_not_commit_late() {
-    let Some(database) = effects() else {
-        return;
-    };
-    let url = database.url();
-    let arena = Arena::new(Store::Sqlite, "sql", ONE);
-    // The insert waits for this lock until its process stands still, and is answered then.
-    for statement in [
-        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$
-         BEGIN PERFORM pg_advisory_xact_lock_shared(20); RETURN NEW; END $$",
-        "CREATE TRIGGER wait BEFORE INSERT ON effects FOR EACH ROW EXECUTE FUNCTION wait()",
-    ] {
-        block_on(run(&url, statement));
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = { runtime }.enable_all().build().expect("a runtime");
-    let mut holder = runtime.block_on(connect(&url));
-    let locked = holder.execute("SELECT pg_advisory_lock(20)");
-    runtime.block_on(locked).expect("a lock");
-    let victim = Victim::start(&orders(&arena, &url));
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-                 AND wait_event_type = 'Lock'";
-    while count(&url, waits) == 0 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    freeze(&arena, &victim);
-    let unlocked = holder.execute("SELECT pg_advisory_unlock(20)");
-    runtime.block_on(unlocked).expect("no lock");
-    run_elsewhere(&arena, &url);
-    victim.signal(Signal::SIGCONT);
-    arena.keep(victim.finish());
-    assert_eq!(count(&url, "SELECT count(*) FROM effects"), 1);
 }
 
 /// By rule 4.6: it stands still at the very call that sends the commit, which the server gets after

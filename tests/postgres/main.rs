@@ -1,5 +1,6 @@
 //! What the Postgres store promises besides the rules that every store keeps.
 
+mod beside;
 mod common;
 mod connector;
 mod durable;

@@ -166,14 +166,15 @@ async fn elsewhere_a_commit_whose_answer_is_lost_is_unknown() {
     let proxy = Proxy::before(place);
     let hold = |amount: i32| json!({"order": "SO-1", "amount": amount, "held": true, "at": null});
     let cases: [(&str, Fate, bool); 4] = [
-        ("COMMIT", Fate::LoseAnswer, true),
-        ("COMMIT", Fate::LoseRequest, true),
-        ("SET", Fate::LoseAnswer, false),
+        // The commit, with the bound of its time.
+        ("SET", Fate::LoseAnswer, true),
+        ("SET", Fate::LoseRequest, true),
+        ("BEGIN", Fate::LoseAnswer, false),
         ("BEGIN", Fate::LoseRequest, false),
     ];
     let mut amount = 5;
     for (n, (statement, fate, is_unknown)) in (10..).zip(cases) {
-        let is_done = matches!((statement, &fate), ("COMMIT", Fate::LoseAnswer));
+        let is_done = matches!((statement, &fate), ("SET", Fate::LoseAnswer));
         proxy.next(statement, [fate]);
         let outcome = invoke(proxy.url(), "hold", hold(n)).await;
         if is_unknown {

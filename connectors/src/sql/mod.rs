@@ -18,6 +18,7 @@ mod prepared;
 mod sqlite;
 mod statement;
 mod tool;
+mod whose;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -39,6 +40,7 @@ use crate::registry::{Place, RegistryError};
 use crate::sql::prepared::Prepared;
 use crate::sql::statement::Dialect;
 use crate::sql::tool::{Address, SqlTool};
+use crate::sql::whose::Whose;
 
 /// The largest answer taken in; results are kept with the key for ever.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
@@ -49,6 +51,7 @@ pub(crate) struct SqlConnector {
     address: Address,
     tools: BTreeMap<ToolName, Arc<SqlTool>>,
     secrets: Arc<dyn SecretStore>,
+    whose: Whose,
 }
 
 /// What is to be run, apart from where.
@@ -118,21 +121,36 @@ impl SqlConnector {
             address,
             tools,
             secrets,
+            whose: Whose::new(store),
         })
     }
 
     async fn run(&self, tenant: &TenantId, job: Job, hidden: &mut Hidden) -> Result<Rows, Fault> {
-        match &self.address {
-            Address::Sqlite(path) => sqlite::run(path.clone(), job).await,
-            Address::Postgres(url) => postgres::run(postgres::options(url)?, &job).await,
-            Address::Store(url) => postgres::run(postgres::options_of_store(url)?, &job).await,
-            Address::Secret(name) => {
-                let secret = self.secrets.secret(tenant, name).await;
-                let secret = secret.map_err(|error| Fault::Nothing(error.to_string()))?;
-                hidden.add(secret.reveal());
-                postgres::run(postgres::options(secret.reveal())?, &job).await
+        let secret;
+        let url = match &self.address {
+            Address::Sqlite(path) => {
+                self.whose.permits_file(path, &job.statement)?;
+                return sqlite::run(path.clone(), job).await;
             }
-        }
+            Address::Store(url) => {
+                return postgres::run(postgres::options_of_store(url)?, &job).await;
+            }
+            Address::Postgres(url) => url,
+            Address::Secret(name) => {
+                let found = self.secrets.secret(tenant, name).await;
+                secret = found.map_err(|error| Fault::Nothing(error.to_string()))?;
+                hidden.add(secret.reveal());
+                secret.reveal()
+            }
+        };
+        self.whose.permits_server(url, &job.statement).await?;
+        postgres::run(postgres::options(url)?, &job).await
+    }
+
+    /// Whether a tool has effects that the store does not bring about itself.
+    fn has_effects(&self) -> bool {
+        let mut tools = self.tools.values();
+        tools.any(|tool| !tool.reads && !tool.is_transactional)
     }
 }
 
@@ -249,13 +267,15 @@ impl Connector for SqlConnector {
         }
     }
 
-    /// Opens the database and asks it for the number one.
+    /// Opens the database and asks it for the number one, on a server as the effect that the tools are
+    /// there for: in the store's own database it is refused, where a read is not.
     async fn check(&self, tenant: &TenantId) -> Health {
+        let is_file = matches!(self.address, Address::Sqlite(_));
         let job = Job {
             statement: kernel::Statement {
                 text: "SELECT 1 AS one".to_owned(),
                 values: Vec::new(),
-                reads: true,
+                reads: is_file || !self.has_effects(),
                 returns: true,
                 deadline: crate::registry::TIMEOUT_DEFAULT,
             },

@@ -103,9 +103,7 @@ impl Statement {
     /// Whether something of that schema is named, quoted or not. It may see one where there is none,
     /// in a text for instance; it overlooks none that is written out.
     pub(crate) fn names_schema(&self, schema: &str) -> bool {
-        let is_kept = |c: &char| !c.is_whitespace() && *c != '"';
-        let dense: String = self.text.to_lowercase().chars().filter(is_kept).collect();
-        dense.contains(&format!("{schema}."))
+        names_schema(&self.text, schema)
     }
 
     /// What a call makes of it. The error is a sentence without any value.
@@ -130,6 +128,13 @@ impl Statement {
             permit: call.permit.clone(),
         })
     }
+}
+
+/// The same of a statement's text.
+pub(crate) fn names_schema(text: &str, schema: &str) -> bool {
+    let is_kept = |c: &char| !c.is_whitespace() && *c != '"';
+    let dense: String = text.to_lowercase().chars().filter(is_kept).collect();
+    dense.contains(&format!("{schema}."))
 }
 
 fn is_write(word: &str) -> bool {

@@ -15,7 +15,7 @@ const SECRET_PREFIX: &str = "secret:";
 
 /// Where the store keeps its own tables on Postgres. Row security hides them from a statement, but
 /// not from one that a superuser runs.
-const STORES_SCHEMA: &str = "operators";
+pub(crate) const STORES_SCHEMA: &str = "operators";
 
 /// Where the database is.
 #[derive(Clone)]
@@ -141,10 +141,8 @@ impl SqlTool {
                  only reads has `effect = \"read\"`",
             ));
         }
-        if effect == EffectWord::Transactional
-            && dialect == Dialect::Postgres
-            && statement.names_schema(STORES_SCHEMA)
-        {
+        let is_beside = config.url.as_ref().is_some_and(|url| url.reveal() == STORE);
+        if is_beside && dialect == Dialect::Postgres && statement.names_schema(STORES_SCHEMA) {
             return Err(place.refuse(
                 "statement",
                 "the schema `operators` is the store's own; keep your tables in another",

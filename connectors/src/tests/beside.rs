@@ -1,10 +1,13 @@
 //! Connectors beside the store: what they take, and what a prepared call says.
 
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rusqlite::Connection;
 use serde_json::json;
+use tempfile::TempDir;
 
 use operators_kernel::{EffectClass, Rows};
 
@@ -22,9 +25,13 @@ fn server() -> StoreAddress {
 }
 
 fn beside(toml: &str, store: &StoreAddress) -> Result<Registry, String> {
+    beside_in(toml, Path::new("/project"), store)
+}
+
+fn beside_in(toml: &str, folder: &Path, store: &StoreAddress) -> Result<Registry, String> {
     let built = Registry::build_beside(
         super::configs(toml)?,
-        Path::new("/project"),
+        folder,
         Arc::new(super::FixedSecrets),
         store,
     );
@@ -134,6 +141,59 @@ fn a_connector_at_the_stores_address_is_beside_the_store() {
     let opaque = beside(&with("sqlite:other.db", UPDATE), &file()).expect("loads");
     let (_, _, tool, _) = opaque.tools().next().expect("a tool");
     assert_eq!(tool.contract.effect, EffectClass::Opaque);
+}
+
+/// Rule 12.6: a file is the store's by what it is, not by how its path is written.
+#[test]
+fn the_stores_file_is_found_under_every_path() {
+    let folder = TempDir::new().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let store = StoreAddress::Sqlite(at("store.db"));
+    let effect = |name: &str| {
+        let config = with(&format!("sqlite:{name}"), UPDATE);
+        let registry = beside_in(&config, folder.path(), &store).expect(name);
+        let (_, _, tool, _) = registry.tools().next().expect("a tool");
+        tool.contract.effect
+    };
+    std::fs::create_dir(at("sub")).expect("a folder");
+    symlink(folder.path(), at("here")).expect("a link");
+    for name in ["store.db", "sub/../store.db", "here/store.db"] {
+        assert_eq!(effect(name), EffectClass::Transactional, "{name}");
+    }
+    std::fs::write(at("store.db"), "").expect("a file");
+    symlink("store.db", at("soft.db")).expect("a link");
+    std::fs::hard_link(at("store.db"), at("hard.db")).expect("a link");
+    for name in ["store.db", "here/store.db", "soft.db", "hard.db"] {
+        assert_eq!(effect(name), EffectClass::Transactional, "{name}");
+    }
+    assert_eq!(effect("other.db"), EffectClass::Opaque);
+}
+
+/// Rule 12.7: a file that became the store's after the configuration was loaded.
+#[tokio::test]
+async fn no_effect_goes_to_the_stores_file_by_another_name() {
+    let folder = TempDir::new().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let store = StoreAddress::Sqlite(at("store.db"));
+    let config = with("sqlite:other.db", "statement = 'UPDATE a SET b = 1'");
+    let registry = beside_in(&config, folder.path(), &store).expect("loads");
+    let file = Connection::open(at("store.db")).expect("a file");
+    let made = file.execute_batch("CREATE TABLE a (b); INSERT INTO a VALUES (0)");
+    made.expect("a table");
+    std::fs::hard_link(at("store.db"), at("other.db")).expect("a link");
+    let connector = connector(&registry, "t");
+    let told = not_applied(connector.invoke(&call("t", json!({}))).await);
+    assert!(told.contains("the store's own, reached by"), "{told}");
+    let changed = file.query_row("SELECT b FROM a", [], |row| row.get::<_, i64>(0));
+    assert_eq!(changed.expect("a row"), 0);
+}
+
+/// Rule 12.7: beside the store a read names none of the store's tables, either.
+#[test]
+fn a_read_beside_the_store_does_not_name_its_tables() {
+    let tool = "effect = 'read'\nstatement = 'SELECT 1 FROM operators.key'";
+    let wanted = "statement: the schema `operators` is the store's own";
+    is_refused(&with("store", tool), &server(), wanted);
 }
 
 /// Rule 12.3: what the store ran is judged as a call would be, secrets blanked.
