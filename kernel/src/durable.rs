@@ -4,6 +4,7 @@
 //! as pure functions that a store calls or is tested against.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,6 +21,7 @@ use crate::life::{KeyRecord, Phase};
 use crate::receipt::{AttemptMark, Proposal, Receipt};
 use crate::redact::RedactionKey;
 use crate::shared::Shared;
+use crate::standstill::Standstills;
 use crate::text::Text;
 use crate::trust::{Limit, OnAlert};
 use crate::work::{Performance, Performed};
@@ -374,6 +376,12 @@ pub trait DurableExec: Ledger {
         tenant: &TenantId,
         settlements: Vec<Settlement>,
     ) -> Result<Vec<SettleAnswer>, StoreError>;
+
+    /// What tells whether this machine's clocks stood still; nothing where the answers of the store
+    /// tell no time of their own, or the store is on the same machine.
+    fn standstills(&self) -> Option<Arc<dyn Standstills>> {
+        None
+    }
 
     /// Whether [`perform`](Self::perform) can run anything: the store is a database that holds
     /// other tables as well.

@@ -31,6 +31,7 @@ use crate::durable::{
 };
 use crate::error::ExecError;
 use crate::kernel::{Kernel, UNUSABLE_MAX};
+use crate::lease::Moment;
 use crate::ledger::Glimpse;
 use crate::life::KeyRecord;
 use crate::permit::SendPermit;
@@ -99,7 +100,7 @@ impl Weighed {
         // where it said to wait, with its grant, and a caller that has left by then is not sent.
         let mut waits = 0;
         loop {
-            let since = kernel.seams.clock.monotonic();
+            let since = kernel.lease.moment();
             reply.asks_under(claim.session);
             let told = |error| {
                 reply.answer(Err(ExecError::Store(error)));
@@ -169,7 +170,7 @@ impl Weighed {
         mut self: Box<Self>,
         session: SessionId,
         mark: AttemptMark,
-        since: Duration,
+        since: Moment,
     ) -> Claimed {
         self.case.name_approver(&mark);
         Claimed {
@@ -207,7 +208,8 @@ impl Weighed {
                 .map(|mut found| found.pop())
             {
                 Ok(Some(ClaimAnswer::Claimed(mark))) => {
-                    let claimed = Box::new(self.granted(claim.session, mark, Duration::ZERO));
+                    let since = kernel.lease.moment();
+                    let claimed = Box::new(self.granted(claim.session, mark, since));
                     let why = "the store did not answer in time";
                     return claimed.give_up(why, reply).await;
                 }
@@ -317,8 +319,8 @@ pub struct Claimed {
     weighed: Box<Weighed>,
     session: SessionId,
     mark: AttemptMark,
-    /// When the claim was first asked for, on the clock that only moves forward.
-    since: Duration,
+    /// When the claim was first asked for.
+    since: Moment,
 }
 
 impl Claimed {
@@ -357,9 +359,11 @@ impl Claimed {
         let kernel = place.owner();
         let (generation, attempt) = (self.mark.generation, self.mark.attempt);
         let mut call = case.proposed.call(tool, generation, attempt);
-        let deadline = self.since.saturating_add(call.deadline);
+        let Moment { at, standstills } = self.since;
+        let deadline = at.saturating_add(call.deadline);
         call.deadline = deadline.saturating_sub(kernel.seams.clock.monotonic());
-        call.permit = SendPermit::of_session(kernel.lease.current(), self.session, deadline);
+        let current = kernel.lease.current();
+        call.permit = SendPermit::of_session(current, self.session, deadline, standstills);
         call
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::durable::{Beat, DurableExec, SessionId, StoreError};
 use crate::kernel::in_time;
+use crate::standstill::Standstills;
 
 /// Beats per lease: two may be lost before the session is.
 const BEATS_PER_LEASE: u32 = 3;
@@ -25,7 +26,6 @@ const CLOSED: &str = "the executor was stopped before the call was sent";
 #[derive(Debug)]
 pub(crate) struct Lease {
     durable: Arc<dyn DurableExec>,
-    clock: Arc<dyn Clock>,
     node: String,
     span: Duration,
     current: Arc<Current>,
@@ -53,6 +53,10 @@ pub(crate) struct Current {
     session: AtomicU64,
     /// Nanoseconds on the clock that only moves forward.
     good_until: AtomicU64,
+    /// How often the clocks had stood still when the session last showed life: a lease is counted on
+    /// them, so it is good only while that is so.
+    good_after: AtomicU64,
+    standstills: Option<Arc<dyn Standstills>>,
     // A std lock: one writes at a time. Held for two words, never over an await.
     writing: Mutex<()>,
 }
@@ -63,6 +67,7 @@ impl Current {
         span: Duration,
         session: SessionId,
         good_until: Duration,
+        standstills: Option<Arc<dyn Standstills>>,
     ) -> Self {
         Self {
             clock,
@@ -70,6 +75,8 @@ impl Current {
             is_closed: AtomicBool::new(false),
             session: AtomicU64::new(session.0),
             good_until: AtomicU64::new(nanos(good_until)),
+            good_after: AtomicU64::new(0),
+            standstills,
             writing: Mutex::new(()),
         }
     }
@@ -94,6 +101,9 @@ impl Current {
         if self.is_closed() {
             return Err(CLOSED);
         }
+        if self.good_after.load(Ordering::SeqCst) != self.standstills() {
+            return Err(RAN_OUT);
+        }
         let good_until = self.good_until(session);
         let soon = self.now().saturating_add(self.margin);
         if good_until.is_some_and(|until| soon < until) {
@@ -108,28 +118,60 @@ impl Current {
         self.clock.monotonic()
     }
 
+    /// How often the clocks stood still, as far as is known.
+    pub(crate) fn standstills(&self) -> u64 {
+        let known = self.standstills.as_ref();
+        known.map_or(0, |standstills| standstills.count())
+    }
+
+    /// Asks the store whether they did just now, unless it told the time a moment ago.
+    pub(crate) async fn look(&self) -> Result<(), StoreError> {
+        match &self.standstills {
+            Some(standstills) => standstills.look().await,
+            None => Ok(()),
+        }
+    }
+
     fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    fn extend(&self, session: SessionId, good_until: Duration) {
+    /// What is counted from, taken before the store is asked.
+    fn moment(&self) -> Moment {
+        Moment {
+            at: self.now(),
+            standstills: self.standstills(),
+        }
+    }
+
+    fn extend(&self, session: SessionId, good_until: Duration, standstills: u64) {
         let _one_at_a_time = self.write();
         if self.session() == session {
             self.good_until
                 .fetch_max(nanos(good_until), Ordering::SeqCst);
+            self.good_after.fetch_max(standstills, Ordering::SeqCst);
         }
     }
 
-    fn replace(&self, session: SessionId, good_until: Duration) {
+    fn replace(&self, session: SessionId, good_until: Duration, standstills: u64) {
         let _one_at_a_time = self.write();
         self.session.store(session.0, Ordering::SeqCst);
         self.good_until.store(nanos(good_until), Ordering::SeqCst);
+        self.good_after.fetch_max(standstills, Ordering::SeqCst);
     }
 
     fn write(&self) -> MutexGuard<'_, ()> {
         // It guards no value that a panic could have left half-written.
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// When something was asked of the store, on the clock that only moves forward, and how often that had
+/// stood still before.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    pub(crate) at: Duration,
+    pub(crate) standstills: u64,
 }
 
 /// The right to send a lease's heartbeats, which one task has at a time; given back when dropped, with
@@ -172,12 +214,14 @@ impl Lease {
         span: Duration,
     ) -> Result<Self, StoreError> {
         let asked = clock.monotonic();
+        let standstills = durable.standstills();
+        let count = standstills.as_ref().map_or(0, |known| known.count());
         let session = durable.open_session(&node, span).await?;
         let good_until = asked.saturating_add(span);
-        let current = Current::new(Arc::clone(&clock), span, session, good_until);
+        let current = Current::new(clock, span, session, good_until, standstills);
+        current.extend(session, good_until, count);
         Ok(Self {
             durable,
-            clock,
             node,
             span,
             current: Arc::new(current),
@@ -197,6 +241,11 @@ impl Lease {
         Arc::clone(&self.current)
     }
 
+    /// Now, for what is counted from here.
+    pub(crate) fn moment(&self) -> Moment {
+        self.current.moment()
+    }
+
     /// How long to sleep between heartbeats.
     pub(crate) fn beat_interval(&self) -> Duration {
         self.span / BEATS_PER_LEASE
@@ -209,7 +258,7 @@ impl Lease {
         }
         self.replace_if_left().await?;
         let session = self.session();
-        let asked = self.clock.monotonic();
+        let asked = self.current.moment();
         match self.heartbeat(session).await? {
             Beat::Alive => self.confirm(session, asked),
             Beat::Dead => {
@@ -259,7 +308,7 @@ impl Lease {
         if self.current.is_closed() || self.current.may_send(session).is_ok() {
             return;
         }
-        let asked = self.clock.monotonic();
+        let asked = self.current.moment();
         if let Ok(Beat::Alive) = Box::pin(self.heartbeat(session)).await {
             self.confirm(session, asked);
         }
@@ -286,10 +335,10 @@ impl Lease {
         if current != dead {
             return Ok(current);
         }
-        let asked = self.clock.monotonic();
+        let asked = self.current.moment();
         let session = self.durable.open_session(&self.node, self.span).await?;
-        self.current
-            .replace(session, asked.saturating_add(self.span));
+        let good_until = asked.at.saturating_add(self.span);
+        self.current.replace(session, good_until, asked.standstills);
         Ok(session)
     }
 
@@ -300,9 +349,9 @@ impl Lease {
     }
 
     /// The lease runs from when the heartbeat was sent, not from when its answer came.
-    fn confirm(&self, session: SessionId, asked: Duration) {
-        self.current
-            .extend(session, asked.saturating_add(self.span));
+    fn confirm(&self, session: SessionId, asked: Moment) {
+        let good_until = asked.at.saturating_add(self.span);
+        self.current.extend(session, good_until, asked.standstills);
     }
 }
 
@@ -338,6 +387,7 @@ mod tests {
             Duration::ZERO,
             SessionId(session),
             good_until,
+            None,
         )
     }
 
@@ -352,7 +402,7 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| {
                 for session in 2..=SESSIONS {
-                    current.replace(SessionId(session), time_of(session));
+                    current.replace(SessionId(session), time_of(session), 0);
                 }
             });
             loop {
@@ -371,12 +421,12 @@ mod tests {
     #[test]
     fn a_heartbeat_extends_only_the_session_it_was_sent_for_and_never_shortens() {
         let current = current(1, time_of(10));
-        current.extend(SessionId(1), time_of(5));
+        current.extend(SessionId(1), time_of(5), 0);
         assert_eq!(current.good_until(SessionId(1)), Some(time_of(10)));
-        current.replace(SessionId(2), time_of(20));
-        current.extend(SessionId(1), time_of(90));
+        current.replace(SessionId(2), time_of(20), 0);
+        current.extend(SessionId(1), time_of(90), 0);
         assert_eq!(current.good_until(SessionId(2)), Some(time_of(20)));
-        current.extend(SessionId(2), time_of(30));
+        current.extend(SessionId(2), time_of(30), 0);
         assert_eq!(current.good_until(SessionId(2)), Some(time_of(30)));
     }
 }

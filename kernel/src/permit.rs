@@ -1,7 +1,8 @@
 //! Whether a call may still be sent: what a connector asks right before it sends.
 //!
-//! Owns the answer, made of the session's lease and the call's deadline. It asks no store: it costs
-//! a look at a clock and at two numbers, so it can be asked between any two steps of a connector.
+//! Owns the answer, made of the session's lease and the call's deadline. [`check`](SendPermit::check)
+//! asks no store: it costs a look at a clock and at a few numbers, so it can be asked between any two
+//! steps of a connector. [`confirm`](SendPermit::confirm) is for a connector that took its time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,6 +14,8 @@ use crate::lease::Current;
 
 /// Why a call is not sent, as its receipt says it.
 const LATE: &str = "the call's deadline passed before it was sent";
+const STOOD_STILL: &str = "this machine's clocks stood still after the call was claimed, by the \
+    store's own dates: another process may have taken it for lost";
 
 /// Says whether bytes that can have an effect may leave right now.
 ///
@@ -31,6 +34,8 @@ enum Bounds {
         session: SessionId,
         /// On the clock that only moves forward.
         deadline: Duration,
+        /// How often the clocks had stood still before the call was claimed.
+        standstills: u64,
     },
     Asked(Arc<dyn Fn() -> Result<(), ConnectorError> + Send + Sync>),
 }
@@ -57,17 +62,31 @@ impl SendPermit {
         Self(Bounds::Asked(Arc::new(may_send)))
     }
 
-    /// For a call claimed under `session`, until `deadline` on the lease's own clock.
+    /// For a call claimed under `session`, until `deadline` on the lease's own clock, which had stood
+    /// still as often as `standstills` says before it was claimed.
     pub(crate) fn of_session(
         current: Arc<Current>,
         session: SessionId,
         deadline: Duration,
+        standstills: u64,
     ) -> Self {
         Self(Bounds::Session {
             current,
             session,
             deadline,
+            standstills,
         })
+    }
+
+    /// As [`check`](Self::check), for a connector that took its time to get ready (it waited for a
+    /// token, it connected): a store that tells the time is asked for it first, unless it told it a
+    /// moment ago, so that a machine that was paused meanwhile with all its clocks knows of it.
+    pub async fn confirm(&self) -> Result<(), ConnectorError> {
+        if let Bounds::Session { current, .. } = &self.0 {
+            let looked = current.look().await;
+            looked.map_err(|error| nothing_sent(&error.to_string()))?;
+        }
+        self.check()
     }
 
     /// Asks. An error means that nothing more of the call may leave, now or later, and says why in
@@ -81,7 +100,11 @@ impl SendPermit {
                 current,
                 session,
                 deadline,
+                standstills,
             } => {
+                if current.standstills() != *standstills {
+                    return Err(nothing_sent(STOOD_STILL));
+                }
                 current.may_send(*session).map_err(nothing_sent)?;
                 if current.now() < *deadline {
                     Ok(())

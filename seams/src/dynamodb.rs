@@ -26,6 +26,7 @@ mod request;
 mod retention;
 mod session;
 mod sheet;
+mod standstill;
 mod sweep;
 mod table;
 mod trail;
@@ -41,7 +42,7 @@ use async_trait::async_trait;
 use operators_kernel::{
     Beat, Claim, ClaimAnswer, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
     ForgetAnswer, IdempotencyKey, Receipt, RedactionKey, Resolution, ResolveAnswer, SessionId,
-    SettleAnswer, Settlement, StoreError, StoreTime, TenantId, Ticket,
+    SettleAnswer, Settlement, Standstills, StoreError, StoreTime, TenantId, Ticket,
 };
 use tokio::task::JoinSet;
 
@@ -307,6 +308,10 @@ impl DurableExec for DynamoStore {
         let tenant = tenant.clone();
         self.owned(move |shared| async move { shared.direct(&tenant, directive).await })
             .await
+    }
+
+    fn standstills(&self) -> Option<Arc<dyn Standstills>> {
+        Some(Arc::new(self.shared.table.clone()))
     }
 
     async fn redaction_key(&self, tenant: &TenantId) -> Result<RedactionKey, StoreError> {

@@ -9,5 +9,6 @@ mod large;
 mod lost;
 mod proxy;
 mod rollback;
+mod standstill;
 mod tables;
 mod trail;

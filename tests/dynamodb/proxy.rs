@@ -1,7 +1,9 @@
 //! What only this service's proxy does: refuse as the service would, and forget requests.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use operators_tests::proxy::{Fate, Proxy};
 
 /// It is refused with this status and error.
@@ -40,4 +42,21 @@ fn another_token(message: &mut [u8]) {
         let start = place + NAME.len();
         message[start..start + 8].copy_from_slice(format!("{count:08}").as_bytes());
     }
+}
+
+/// From now on the store's answers are dated so much later than they are.
+pub fn move_dates(proxy: &Proxy, by: Duration) {
+    proxy.change_answers(move |answer| {
+        const NAME: &[u8] = b"\r\ndate: ";
+        let head = answer.to_ascii_lowercase();
+        let Some(place) = head.windows(NAME.len()).position(|part| part == NAME) else {
+            return;
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let seconds = (now.expect("after 1970") + by).as_secs();
+        let date = DateTime::from_secs(i64::try_from(seconds).expect("a date"));
+        let date = date.fmt(DateTimeFormat::HttpDate).expect("a date");
+        let start = place + NAME.len();
+        answer[start..start + date.len()].copy_from_slice(date.as_bytes());
+    });
 }

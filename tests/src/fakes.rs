@@ -228,7 +228,7 @@ impl Connector for ScriptedConnector {
             }
             Act::WaitThenAsk => {
                 self.gate.acquire().await.expect("open").forget();
-                if let Err(error) = call.permit.check() {
+                if let Err(error) = call.permit.confirm().await {
                     return InvokeOutcome::NotApplied(error);
                 }
                 self.apply(call);

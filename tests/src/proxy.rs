@@ -57,12 +57,14 @@ impl fmt::Debug for Fate {
 }
 
 type Rule = Box<dyn FnMut(&str) -> Fate + Send>;
+type Change = Box<dyn FnMut(&mut [u8]) + Send>;
 
 #[derive(Default)]
 struct State {
     seen: Vec<String>,
     rule: Option<Rule>,
     change: Option<fn(&mut [u8])>,
+    change_answer: Option<Change>,
 }
 
 /// A proxy on a port of its own, in a thread of its own; it ends with this handle.
@@ -145,6 +147,11 @@ impl Proxy {
     pub fn change(&self, change: fn(&mut [u8])) {
         lock(&self.state).change = Some(change);
     }
+
+    /// From now on every answer is changed like this on its way.
+    pub fn change_answers(&self, change: impl FnMut(&mut [u8]) + Send + 'static) {
+        lock(&self.state).change_answer = Some(Box::new(change));
+    }
 }
 
 async fn listen(listener: TcpListener, server: String, speech: Speech, state: Arc<Mutex<State>>) {
@@ -181,9 +188,12 @@ async fn serve(
                 }
             }
             message = server.message() => {
-                let Some(message) = message? else {
+                let Some(mut message) = message? else {
                     return Ok(());
                 };
+                if let Some(change) = &mut lock(state).change_answer {
+                    change(&mut message);
+                }
                 client.stream.write_all(&message).await?;
             }
         }

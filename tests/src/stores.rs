@@ -13,7 +13,7 @@ use operators_kernel::{
     Beat, Claim, ClaimAnswer, Clock, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey,
     Forget, ForgetAnswer, Glimpse, IdempotencyKey, InFlight, Ledger, LedgerEntry, Performance,
     Performed, Receipt, ReceiptFilter, RedactionKey, Resolution, ResolveAnswer, SessionId,
-    SettleAnswer, Settlement, StoreError, StoreTime, TenantHistory, TenantId, Ticket,
+    SettleAnswer, Settlement, Standstills, StoreError, StoreTime, TenantHistory, TenantId, Ticket,
 };
 use operators_seams::{MemoryStore, SqliteStore};
 use tempfile::TempDir;
@@ -228,6 +228,10 @@ impl DurableExec for AskedTwice {
     ) -> Result<Vec<SettleAnswer>, StoreError> {
         self.0.settle(tenant, settlements.clone()).await?;
         self.0.settle(tenant, settlements).await
+    }
+
+    fn standstills(&self) -> Option<Arc<dyn Standstills>> {
+        self.0.standstills()
     }
 
     fn performs(&self) -> bool {

@@ -91,7 +91,8 @@ impl CommandConnector {
             deadline: call.deadline,
             stdout: self.max_answer,
         };
-        call.permit.check().map_err(|refused| refused.message)?;
+        let permitted = call.permit.confirm().await;
+        permitted.map_err(|refused| refused.message)?;
         let ended = process::run(command, &told, bounds).await;
         let label = format!("`{}`", program.label);
         Ok(match ended {

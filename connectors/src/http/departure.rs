@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use operators_kernel::SendPermit;
+use operators_kernel::{ConnectorError, SendPermit};
 
 /// One request on its way out.
 #[derive(Debug)]
@@ -45,14 +45,27 @@ impl Departure {
 
     /// Asks for one write.
     pub(crate) fn ask(&self) -> io::Result<()> {
-        if self.refused.get().is_none() {
-            match self.permit.check() {
-                Ok(()) => return Ok(()),
-                Err(error) => drop(self.refused.set(error.message)),
-            }
+        if self.refused.get().is_some() {
+            return Err(refused());
         }
-        Err(io::Error::other("it may not be sent any more"))
+        self.said(self.permit.check())
     }
+
+    /// Asks before the first write, after what may have taken long.
+    pub(crate) async fn confirm(&self) -> io::Result<()> {
+        self.said(self.permit.confirm().await)
+    }
+
+    fn said(&self, permitted: Result<(), ConnectorError>) -> io::Result<()> {
+        permitted.map_err(|error| {
+            drop(self.refused.set(error.message));
+            refused()
+        })
+    }
+}
+
+fn refused() -> io::Error {
+    io::Error::other("it may not be sent any more")
 }
 
 /// Whose bytes a connection carries right now; nobody's while it is greeted.

@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -177,9 +178,9 @@ impl Sender {
         pooled: bool,
     ) -> Result<(Line, Response<Incoming>), Stopped> {
         let lines = request.lines()?;
-        if let Err(refused) = departure.ask() {
-            return Err(Stopped::Unmade(Unanswered::NotSent(refused.to_string())));
-        }
+        let not_sent =
+            |refused: io::Error| Stopped::Unmade(Unanswered::NotSent(refused.to_string()));
+        departure.confirm().await.map_err(not_sent)?;
         while pooled && let Some(mut line) = self.take(&request.origin()).await {
             // INVARIANT (sent-once): what began to leave is never sent again. Only a request of
             // which nothing left, because its connection had been closed while it was idle, goes
@@ -193,6 +194,7 @@ impl Sender {
         let dialled = self.0.dialer.dial(&request.url).await;
         let (wire, carried) = dialled.map_err(Stopped::Unmade)?;
         let mut line = Line::new(wire, carried).await.map_err(Stopped::Broken)?;
+        departure.confirm().await.map_err(not_sent)?;
         let answer = line.send(lines, departure).await.map_err(Stopped::Broken)?;
         Ok((line, answer))
     }

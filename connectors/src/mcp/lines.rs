@@ -99,7 +99,7 @@ impl Transport<RoleClient> for Lines {
             let Some(stdin) = writer.as_mut() else {
                 return Err(failed(&"the connection is closed"));
             };
-            if let Err(refused) = permit.check() {
+            if let Err(refused) = permit.confirm().await {
                 return Err(Fault::new(Meaning::NotTaken, refused.message));
             }
             stdin

@@ -171,7 +171,7 @@ impl Shared {
     }
 }
 
-/// Notes the date of every answer.
+/// Notes the date of every answer of the store.
 #[derive(Debug)]
 struct Dates(Arc<Observer>);
 
@@ -186,7 +186,13 @@ impl Intercept for Dates {
         _components: &RuntimeComponents,
         _bag: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let date = context.response().headers().get("date");
+        let headers = context.response().headers();
+        // What answers in the store's place (a proxy, a portal) has a clock of its own.
+        let kind = headers.get("content-type").unwrap_or_default();
+        if !kind.starts_with("application/x-amz-json") {
+            return Ok(());
+        }
+        let date = headers.get("date");
         let date = date.and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok());
         if let Some(date) = date {
             self.0.dated(date.secs());

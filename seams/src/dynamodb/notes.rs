@@ -18,6 +18,7 @@ use operators_kernel::{
 use super::Shared;
 use super::fields::{Fields, number, text};
 use super::item::{Address, Item, VERSION};
+use super::observer::Observer;
 use super::request::Range;
 use super::trail::Bundle;
 use super::trouble::Pauses as Patience;
@@ -35,32 +36,34 @@ const BEGIN_WITHIN: Duration = Duration::from_secs(1);
 /// What a pause waits longer than that, for clocks that do not run alike.
 const MARGIN: Duration = Duration::from_millis(200);
 
-/// When this process last found nothing paused, by tenant.
+/// When this process last found nothing paused, by tenant, and how often its clock had stood still
+/// by then: after that it tells nothing.
 #[derive(Debug, Default)]
 pub(super) struct Unpaused {
     // A std lock around look-ups, never over an await.
-    since: Mutex<HashMap<TenantId, StoreTime>>,
+    since: Mutex<HashMap<TenantId, (StoreTime, u64)>>,
 }
 
 impl Unpaused {
     /// Whether a claim may begin without another look.
-    pub(super) fn may_begin(&self, tenant: &TenantId, now: StoreTime) -> bool {
-        self.was_seen_within(BEGIN_WITHIN, tenant, now)
+    pub(super) fn may_begin(&self, tenant: &TenantId, observer: &Observer) -> bool {
+        self.was_seen_within(BEGIN_WITHIN, tenant, observer)
     }
 
     /// Whether a grant may be handed out without another look.
-    fn is_sure(&self, tenant: &TenantId, now: StoreTime) -> bool {
-        self.was_seen_within(NOT_PAUSED_FOR, tenant, now)
+    fn is_sure(&self, tenant: &TenantId, observer: &Observer) -> bool {
+        self.was_seen_within(NOT_PAUSED_FOR, tenant, observer)
     }
 
-    fn was_seen_within(&self, span: Duration, tenant: &TenantId, now: StoreTime) -> bool {
+    fn was_seen_within(&self, span: Duration, tenant: &TenantId, observer: &Observer) -> bool {
         let since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        since
-            .get(tenant)
-            .is_some_and(|since| now < since.plus(span))
+        since.get(tenant).is_some_and(|(since, standstills)| {
+            observer.standstills() == *standstills && observer.now() < since.plus(span)
+        })
     }
 
-    fn saw(&self, tenant: &TenantId, asked: StoreTime, is_paused: bool) {
+    /// `asked` is when the look began, and how often the clock had stood still by then.
+    fn saw(&self, tenant: &TenantId, asked: (StoreTime, u64), is_paused: bool) {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         if is_paused {
             since.remove(tenant);
@@ -113,7 +116,8 @@ impl Shared {
         tenant: &TenantId,
         name: &NoteName,
     ) -> Result<NoteItem, StoreError> {
-        let asked = self.table.observer.now();
+        let observer = &self.table.observer;
+        let asked = (observer.now(), observer.standstills());
         let found = self.table.get(&address(tenant, name)).await?;
         let note = found.as_ref().map(NoteItem::read).transpose();
         let note = note.map_err(|problem| self.table.unusable(problem))?;
@@ -206,7 +210,7 @@ impl Shared {
         let ClaimAnswer::Claimed(mark) = &answer else {
             return Ok(answer);
         };
-        if self.unpaused.is_sure(tenant, self.table.observer.now()) {
+        if self.unpaused.is_sure(tenant, &self.table.observer) {
             return Ok(answer);
         }
         let asked = self.table.observer.now();

@@ -6,6 +6,7 @@
 //! most this long* (a vendor's window) is what this process began itself, or what those dates say.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ const DATE_SLACK: i64 = 300_000_000;
 /// The longest one request may take; its date may be that old when it is read.
 pub(super) const REQUEST_MAX: Duration = Duration::from_secs(3);
 
+/// By how much more than this process's clock the store's dates must have moved on for that clock to
+/// have stood still: a request may take three seconds, and dates are whole ones.
+const STANDSTILL_MIN: i64 = 10_000_000;
+
 /// How much is remembered. Forgetting is safe: what was forgotten is watched anew.
 const MEMORY_MAX: usize = 65_536;
 
@@ -33,6 +38,8 @@ pub(super) struct Observer {
     clock: SystemClock,
     /// The wall clock when this began, only so that times look like times.
     start: i64,
+    /// How often the clock was found to have stood still.
+    standstills: AtomicU64,
     // A std lock: held for map look-ups, never over an await.
     seen: Mutex<Seen>,
 }
@@ -64,6 +71,7 @@ impl Observer {
         Self {
             start: clock.now().as_micros(),
             clock,
+            standstills: AtomicU64::new(0),
             seen: Mutex::new(Seen::default()),
         }
     }
@@ -79,10 +87,35 @@ impl Observer {
         self.clock.now()
     }
 
-    /// An answer with this date came.
+    /// An answer with this date came. One that is minutes after the last, of a moment ago, means that
+    /// the clock stood still between them: the machine was paused, or resumed from a snapshot.
     pub(super) fn dated(&self, seconds: i64) {
         let date = seconds.saturating_mul(1_000_000);
-        self.lock().date = Some((date, self.now()));
+        let mut seen = self.lock();
+        let now = self.now();
+        let has_stood_still = seen.date.is_some_and(|(last, at)| {
+            let (by_date, by_clock) = (date.saturating_sub(last), now.0.saturating_sub(at.0));
+            by_date > by_clock.saturating_add(STANDSTILL_MIN)
+        });
+        if has_stood_still {
+            // INVARIANT (stood-still): what was counted on it as *at most this long* is counted no
+            // more. What was counted as *at least* took longer than that.
+            seen.begun.clear();
+            seen.leases.clear();
+            self.standstills.fetch_add(1, Ordering::SeqCst);
+        }
+        seen.date = Some((date, now));
+    }
+
+    /// How often the clock was found to have stood still.
+    pub(super) fn standstills(&self) -> u64 {
+        self.standstills.load(Ordering::SeqCst)
+    }
+
+    /// How long the store has told no date; nothing if it never told one.
+    pub(super) fn undated_for(&self) -> Option<Duration> {
+        let (_, at) = self.lock().date?;
+        Some(at.until(self.now()))
     }
 
     /// The earliest the store's date can be now.
@@ -102,7 +135,7 @@ impl Observer {
         let mut seen = self.lock();
         let first = seen.first_sight(&span.id, now);
         let watched = StoreTime(first.0.saturating_add(span.micros));
-        let dated = seen.over_by_date(span.date_max, span.micros);
+        let dated = seen.over_by_date(span.date_max, span.micros, now);
         dated.map_or(watched, |dated| dated.min(watched))
     }
 
@@ -191,7 +224,7 @@ impl Observer {
             *watch = Watch { beat, since: now };
         }
         let watched = watch.since.plus(lease);
-        let dated = seen.over_by_date(date_max, StoreTime(0).plus(lease).0);
+        let dated = seen.over_by_date(date_max, StoreTime(0).plus(lease).0, now);
         SessionRecord {
             lease,
             alive_until: dated.map_or(watched, |dated| dated.min(watched)),
@@ -230,11 +263,23 @@ impl Observer {
 }
 
 impl Seen {
-    /// When the store's dates say that something is over that lasts so long from `date_max` on.
-    fn over_by_date(&self, date_max: Option<i64>, micros: i64) -> Option<StoreTime> {
+    /// When the store's dates say that something is over that lasts so long from `date_max` on. Two
+    /// dates of the store decide, and no clock: until another says that it is over, it is not.
+    fn over_by_date(
+        &self,
+        date_max: Option<i64>,
+        micros: i64,
+        now: StoreTime,
+    ) -> Option<StoreTime> {
         let (date_max, (date, at)) = date_max.zip(self.date)?;
         let over = date_max.saturating_add(micros).saturating_add(DATE_SLACK);
-        Some(StoreTime(at.0.saturating_add(over.saturating_sub(date))))
+        let left = over.saturating_sub(date);
+        let ended = StoreTime(at.0.saturating_add(left));
+        Some(if left <= 0 {
+            ended
+        } else {
+            ended.max(now.plus(Duration::from_secs(1)))
+        })
     }
 
     fn first_sight(&mut self, id: &str, now: StoreTime) -> StoreTime {
@@ -292,6 +337,34 @@ mod tests {
         assert!(observer.until(&span("a", Some(long_ago))) < observer.now());
         let minutes_ago = 1_000_000_000_000 - DATE_SLACK / 2;
         assert!(observer.until(&span("b", Some(minutes_ago))) > observer.now());
+    }
+
+    #[test]
+    fn dates_that_leave_the_clock_behind_show_that_it_stood_still() {
+        let observer = Observer::new();
+        let session = SessionId(1);
+        observer.dated(1_000_000);
+        observer.own_beat(session, Duration::from_mins(1), observer.now());
+        observer.dated(1_000_008);
+        assert_eq!(observer.standstills(), 0, "as long as requests may take");
+        assert!(observer.own_lease(session).is_some());
+        observer.dated(1_000_060);
+        assert_eq!(observer.standstills(), 1);
+        assert!(observer.own_lease(session).is_none());
+        observer.dated(1_000_000);
+        assert_eq!(observer.standstills(), 1, "an answer that was overtaken");
+    }
+
+    #[test]
+    fn no_clock_of_this_process_says_that_something_is_over_by_date() {
+        let observer = Observer::new();
+        observer.dated(1_000_000);
+        let almost = 1_000_000_000_000 - DATE_SLACK - 10_000_000 + 1_000;
+        assert!(observer.until(&span("a", Some(almost))) > observer.now());
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(observer.until(&span("a", Some(almost))) > observer.now());
+        observer.dated(1_000_001);
+        assert!(observer.until(&span("a", Some(almost))) <= observer.now());
     }
 
     #[test]

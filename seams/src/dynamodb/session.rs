@@ -71,11 +71,17 @@ impl Shared {
         loop {
             let session = self.next_session().await?;
             let asked = self.table.observer.now();
+            let standstills = self.table.observer.standstills();
             if self.put_session(session, &stay, node, lease).await? {
                 self.trail.prefer_lane_of(session);
                 self.table.acked.beaten(session, &stay, FIRST_BEAT);
                 self.enlist(session, "ADD").await?;
-                self.table.observer.own_beat(session, lease, asked);
+                if self.table.observer.standstills() == standstills {
+                    self.table.observer.own_beat(session, lease, asked);
+                } else {
+                    // It was put with a date that was older than it seemed.
+                    Box::pin(self.heartbeat(session)).await?;
+                }
                 let until = self.sweep_until(lease);
                 if let Err(error) = self.sweep(until).await {
                     tracing::warn!(%error, "the other sessions could not be looked after");
@@ -180,6 +186,27 @@ impl Shared {
 
     /// Counts the beat up, then looks after everybody else's.
     pub(super) async fn heartbeat(&self, session: SessionId) -> Result<Beat, StoreError> {
+        let entry = loop {
+            let standstills = self.table.observer.standstills();
+            let Some(entry) = self.beat(session).await? else {
+                return Ok(Beat::Dead);
+            };
+            // Where it stood still, the date that was written with the beat is older than it seemed:
+            // others would take the session for one that has long been silent.
+            if self.table.observer.standstills() == standstills {
+                break entry;
+            }
+        };
+        let until = self.sweep_until(entry.lease);
+        if let Err(error) = self.sweep(until).await {
+            // This session lives, whatever became of the look at the others.
+            tracing::warn!(%error, "the other sessions could not be looked after");
+        }
+        Ok(Beat::Alive)
+    }
+
+    /// Counts the beat up; nothing if the session is dead.
+    async fn beat(&self, session: SessionId) -> Result<Option<Entry>, StoreError> {
         let asked = self.table.observer.now();
         let date = self.table.observer.date_max();
         // Of a session that was opened elsewhere nothing more is known than that it is there.
@@ -212,19 +239,14 @@ impl Shared {
             Err(found) => {
                 self.check_stay(stay.as_ref(), found.as_ref())?;
                 self.table.observer.buried(session);
-                return Ok(Beat::Dead);
+                return Ok(None);
             }
         };
         if let Some(stay) = stay {
             self.table.acked.beaten(session, &stay.id, entry.beat);
         }
         self.table.observer.own_beat(session, entry.lease, asked);
-        let until = self.sweep_until(entry.lease);
-        if let Err(error) = self.sweep(until).await {
-            // This session lives, whatever became of the look at the others.
-            tracing::warn!(%error, "the other sessions could not be looked after");
-        }
-        Ok(Beat::Alive)
+        Ok(Some(entry))
     }
 
     /// A session of this process may be buried by others, but neither gone nor of an earlier beat

@@ -159,7 +159,7 @@ impl Shared {
             page.load_session(session, None);
             page.load_intents(session, vec![key.clone()]);
         }
-        if self.unpaused.may_begin(&sheet.tenant, page.now) {
+        if self.unpaused.may_begin(&sheet.tenant, observer) {
             page.load_note(sheet.tenant.clone(), NoteName::pause(), None);
         }
         for (name, note) in &sheet.notes {

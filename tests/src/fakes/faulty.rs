@@ -15,7 +15,7 @@ use operators_kernel::{
     Beat, Claim, ClaimAnswer, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
     ForgetAnswer, Glimpse, IdempotencyKey, InFlight, Ledger, LedgerEntry, Performance, Performed,
     Receipt, ReceiptFilter, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer,
-    Settlement, StoreError, StoreTime, TenantHistory, TenantId, Ticket,
+    Settlement, Standstills, StoreError, StoreTime, TenantHistory, TenantId, Ticket,
 };
 use tokio::sync::Semaphore;
 
@@ -268,6 +268,10 @@ impl DurableExec for FaultyExec {
             .await?;
         self.trace.note("store: settled");
         Ok(answers)
+    }
+
+    fn standstills(&self) -> Option<Arc<dyn Standstills>> {
+        self.inner.standstills()
     }
 
     fn performs(&self) -> bool {

@@ -11,7 +11,7 @@ use operators_kernel::{
     Beat, Claim, ClaimAnswer, Cursor, Directive, DirectiveAnswer, DurableExec, EntityKey, Forget,
     ForgetAnswer, Glimpse, IdempotencyKey, InFlight, Ledger, LedgerEntry, Performance, Performed,
     Receipt, ReceiptFilter, RedactionKey, Resolution, ResolveAnswer, SessionId, SettleAnswer,
-    Settlement, StoreError, StoreTime, TenantHistory, TenantId, Ticket,
+    Settlement, Standstills, StoreError, StoreTime, TenantHistory, TenantId, Ticket,
 };
 use operators_tests::history::{Line, QueuedAt};
 
@@ -120,6 +120,10 @@ impl DurableExec for CrashingExec {
             .await?;
         self.wires.pass(Point::AfterSettle);
         Ok(answers)
+    }
+
+    fn standstills(&self) -> Option<Arc<dyn Standstills>> {
+        self.inner.standstills()
     }
 
     fn performs(&self) -> bool {
