@@ -45,8 +45,8 @@ impl OpenEnds {
 
     /// How many of the attempts in flight have an owner of that kind.
     pub(crate) fn owned(&self, owner: OwnerState) -> usize {
-        let owned = self.in_flight.iter().filter(|one| one.owner == owner);
-        owned.count()
+        let of_owner = self.in_flight.iter().filter(|one| one.owner == owner);
+        of_owner.count()
     }
 
     /// `2 in flight (1 owner gone, 1 owner alive)`.

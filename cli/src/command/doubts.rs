@@ -259,7 +259,7 @@ async fn resolve(project: &Project, args: ResolveArgs) -> Result<Exit> {
     args.decided.who.name()?;
     let record = match record.phase {
         Phase::Intent => match after_its_owner(&*store, &tenant, &args, record).await? {
-            Owned::Over(record) => record,
+            Owned::Over(record) => *record,
             Owned::Settled(exit) => return Ok(exit),
         },
         Phase::Applied | Phase::Failed | Phase::InDoubt | Phase::WrittenOff | Phase::Forgotten => {
@@ -297,7 +297,7 @@ async fn resolve(project: &Project, args: ResolveArgs) -> Result<Exit> {
 /// What became of a key that was found in flight.
 enum Owned {
     /// Nothing is in flight any more: the key as it is now.
-    Over(KeyRecord),
+    Over(Box<KeyRecord>),
     /// There is nothing left for a person to answer; how the command ends.
     Settled(Exit),
 }
@@ -330,7 +330,7 @@ async fn after_its_owner(
             note(&format!(
                 "the process{node} that made the attempt is gone: it is recorded as a doubt now"
             ));
-            Ok(Owned::Over(found))
+            Ok(Owned::Over(Box::new(found)))
         }
         // Effect and burn were to be one commit.
         Phase::Failed => {
@@ -346,7 +346,7 @@ async fn after_its_owner(
             }))
         }
         Phase::Intent | Phase::Applied | Phase::WrittenOff | Phase::Forgotten => {
-            Ok(Owned::Over(found))
+            Ok(Owned::Over(Box::new(found)))
         }
     }
 }
