@@ -13,6 +13,7 @@ mod group_commit;
 mod late_commit;
 mod main_returns;
 mod matrix;
+mod paused;
 mod pool;
 mod process;
 mod programs;

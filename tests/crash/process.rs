@@ -133,6 +133,17 @@ impl Victim {
         stdin.write_all(b"go\n").expect("it listens");
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it came to its end.
+    pub fn has_ended(&mut self) -> bool {
+        let ended = self.child.try_wait().expect("it can be waited for");
+        ended.is_some()
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).expect("it is there");

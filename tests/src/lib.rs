@@ -10,6 +10,7 @@ pub mod fixtures;
 pub mod history;
 pub mod kit;
 pub mod mcp;
+pub mod pausing;
 pub mod postgres;
 pub mod proxy;
 pub mod runtimes;

@@ -25,6 +25,8 @@ use operators_kernel::{
 use operators_seams::SystemClock;
 use operators_tests::history::{Line, open_store};
 
+use tokio::runtime::Builder;
+
 use crashing::{CrashingPolicy, Point, Wires};
 use exec::CrashingExec;
 use options::Options;
@@ -36,9 +38,18 @@ const REST_PAUSE: Duration = Duration::from_millis(5);
 /// Between two proposals of what is in doubt.
 const INSIST_PAUSE: Duration = Duration::from_millis(100);
 
-#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
-async fn main() {
+fn main() {
     let options = Options::parse(std::env::args().skip(1));
+    let mut threads = if options.one_thread {
+        Builder::new_current_thread()
+    } else {
+        Builder::new_multi_thread()
+    };
+    let runtime = threads.worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(run(options));
+}
+
+async fn run(options: Options) {
     let go = watch_the_test();
     let wires = Arc::new(Wires::new(&options));
     let store = open_store(wires.store_url()).await;

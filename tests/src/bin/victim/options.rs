@@ -34,6 +34,8 @@ pub struct Options {
     pub generate: Option<String>,
     /// All actions proposed at once, not one after the other.
     pub at_once: bool,
+    /// Runs on the main thread alone, but for what a store does beside it.
+    pub one_thread: bool,
     /// Waits for `go`.
     pub waits: bool,
     /// Proposes all at once and returns from `main` after this, whatever is in flight by then.
@@ -68,6 +70,7 @@ impl Options {
             plan: None,
             generate: None,
             at_once: false,
+            one_thread: false,
             waits: false,
             leaves_after: None,
             lease: Duration::from_secs(5),
@@ -91,6 +94,7 @@ impl Options {
                 "--plan" => options.plan = Some(value()),
                 "--generate" => options.generate = Some(value()),
                 "--at-once" => options.at_once = true,
+                "--one-thread" => options.one_thread = true,
                 "--wait" => options.waits = true,
                 "--leave-after-ms" => options.leaves_after = Some(millis(&value())),
                 "--lease-ms" => options.lease = millis(&value()),

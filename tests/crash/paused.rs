@@ -1,0 +1,142 @@
+//! A process paused at a system call between its claim and its answer, until it was given up and
+//! another process ran its action: when it goes on, it must not have an effect of its own.
+//!
+//! `OPERATORS_PAUSES=all` pauses at every system call of that window, one process each, instead of
+//! at one. Effects are counted by the sink.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use operators_tests::history::Line;
+use operators_tests::pausing::{self, Place, Watch};
+
+use crate::arena::{Arena, Plan};
+use crate::ground::Store;
+use crate::pool;
+use crate::process::{Orders, Victim};
+
+/// Long enough to attach to a process that has claimed, on a busy machine too.
+const LEASE_MS: u64 = 4_000;
+const TIMEOUT_MS: u64 = 3_000;
+const MAX_LAND_MS: u64 = 200;
+
+/// After a pause of this length the process was given up, and "not applied" is believed.
+const PAUSE: Duration = Duration::from_millis(LEASE_MS + MAX_LAND_MS + 300);
+
+/// How long a process may take to its stop or its end.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+const ONE: Plan = Plan {
+    actions: 1,
+    entities: 1,
+    repeats: 1,
+};
+
+/// What became of one process.
+#[derive(Debug)]
+struct Trial {
+    is_paused: bool,
+    /// The calls it made from its claim to its end.
+    calls: Vec<Place>,
+    /// Whether its own request had an effect.
+    has_landed: bool,
+}
+
+/// By rules 4.6, 4.12: paused between connecting and its first byte, `http` sends nothing when it
+/// goes on after another process has run the action.
+#[test]
+fn a_paused_call_of_http_is_not_sent_after_it_was_given_up() {
+    if pausing::can_be_had() {
+        sweep("opaque", &Place::new("connect", 1));
+    }
+}
+
+/// Pauses at one call; or, if asked to, at each, one process each.
+fn sweep(effect: &str, gate: &Place) {
+    if std::env::var("OPERATORS_PAUSES").as_deref() != Ok("all") {
+        let trial = paused(effect, Some(gate));
+        assert!(trial.is_paused, "{effect}: {trial:#?}");
+        assert!(!trial.has_landed, "{effect}: {trial:#?}");
+        return;
+    }
+    let whole = paused(effect, None);
+    assert!(whole.has_landed, "{whole:#?}");
+    let trials = pool::trials(whole.calls.len(), |nth| {
+        let place = &whole.calls[nth];
+        let trial = paused(effect, Some(place));
+        (nth, place.clone(), trial.is_paused, trial.has_landed)
+    });
+    let paused = trials.iter().filter(|(.., is_paused, _)| *is_paused);
+    let before: Vec<_> = trials
+        .iter()
+        .filter(|(.., has_landed)| !has_landed)
+        .collect();
+    println!("{effect}: paused at {} calls", paused.count());
+    println!("{effect}: before it sent at {}: {before:?}", before.len());
+    assert!(!before.is_empty(), "{effect}: never paused before it sent");
+}
+
+/// One process, paused at that call, and others that run its action meanwhile.
+fn paused(effect: &str, place: Option<&Place>) -> Trial {
+    let arena = Arena::new(Store::Sqlite, effect, ONE);
+    let within = |orders: Orders| {
+        orders
+            .with("--lease-ms", LEASE_MS)
+            .with("--timeout-ms", TIMEOUT_MS)
+            .with("--max-land-ms", MAX_LAND_MS)
+    };
+    let orders = within(arena.orders())
+        .with("--freeze", "before-send:1")
+        .flag("--one-thread");
+    let mut victim = Victim::start(&orders);
+    victim.wait_until_frozen();
+    let log = arena.path("calls");
+    let watch = Watch::attach(victim.id(), place, &log);
+    victim.signal(Signal::SIGCONT);
+    let is_stopped = stops(&mut victim, &watch);
+    let context = format!("{effect}, paused {is_stopped} at {place:?}");
+    // A process that stops in the middle of a transaction holds up everybody for another reason.
+    if is_stopped && !arena.is_locked() {
+        std::thread::sleep(PAUSE);
+        // The other finds the doubt; a person answers it by what the sink knows; it is proposed anew.
+        for _ in 0..2 {
+            arena.run_whole(&within(arena.orders()));
+            arena.resolve_by_the_sinks_truth();
+        }
+        arena.run_whole(&within(arena.orders()));
+        let effects = arena.history().effects("key-0").count();
+        assert_eq!(effects, 1, "{context}: it was not run meanwhile");
+    }
+    if is_stopped {
+        victim.signal(Signal::SIGCONT);
+    }
+    let ended = arena.keep(victim.finish());
+    drop(watch);
+    assert!(ended.status.success(), "{context}: {ended:#?}");
+    let history = arena.history();
+    history.assert_sound(&context);
+    let effects = history.effects("key-0");
+    let by: Vec<&str> = effects.map(|hit| hit.process.as_str()).collect();
+    let said: Vec<&Line> = ended.lines.iter().collect();
+    assert_eq!(by.len(), 1, "{context}: effects by {by:?}: {said:#?}");
+    Trial {
+        is_paused: is_stopped,
+        calls: pausing::calls(&log),
+        has_landed: by == ["victim-0"],
+    }
+}
+
+/// Waits until it is stopped at its call; false if it came to its end.
+fn stops(victim: &mut Victim, watch: &Watch) -> bool {
+    let start = Instant::now();
+    loop {
+        if victim.has_ended() {
+            return false;
+        }
+        if watch.has_stopped_it() {
+            return true;
+        }
+        assert!(start.elapsed() < PATIENCE, "neither stopped nor ended");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
