@@ -3,21 +3,25 @@
 //! Owns the file `.operators/mcp/NAME.json` and what counts as a change. A server that changes a
 //! description or a schema after it was reviewed is the oldest trick against agents.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rmcp::model::Tool;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use operators_kernel::{ConnectorName, json as canonical};
 
+use crate::mcp::message::WHOLE_TOOL;
 use crate::schema::CompiledSchema;
 
 /// The largest file of this kind: the tools of a large server.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// How much of a field's name is told.
+const NAME_CHARS_MAX: usize = 64;
 
 /// A server's tools by their names there.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -34,6 +38,9 @@ pub(crate) struct Seen {
     description: Option<String>,
     pub(crate) input_schema: Value,
     annotations: Value,
+    /// All else that it says of itself, but `_meta`. Files from before this was looked at lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rest: Option<Map<String, Value>>,
 }
 
 /// What differs between a server as it was accepted and as it is.
@@ -56,13 +63,15 @@ impl Seen {
         let annotations = annotations.map_err(|error| error.to_string())?;
         let description = tool.description.as_ref().map(ToString::to_string);
         let input_schema = Value::Object(tool.input_schema.as_ref().clone());
-        let whole = json!([description, input_schema, annotations]);
+        let rest = rest_of(tool)?;
+        let whole = json!([description, input_schema, annotations, rest]);
         let digest = canonical::digest(&whole).map_err(|error| error.to_string())?;
         Ok(Self {
             digest: digest.text(),
             description,
             input_schema,
             annotations,
+            rest: Some(rest),
         })
     }
 
@@ -76,21 +85,49 @@ impl Seen {
     }
 
     /// Which parts another look found different.
-    pub(crate) fn changes(&self, now: &Self) -> Vec<&'static str> {
+    pub(crate) fn changes(&self, now: &Self) -> Vec<String> {
+        if self.digest == now.digest {
+            return Vec::new();
+        }
         let parts = [
-            (
-                self.description != now.description,
-                "its description changed",
-            ),
-            (
-                self.input_schema != now.input_schema,
-                "its arguments changed",
-            ),
-            (self.annotations != now.annotations, "its hints changed"),
+            (self.description != now.description, "description"),
+            (self.input_schema != now.input_schema, "arguments"),
+            (self.annotations != now.annotations, "hints"),
         ];
-        let changed = parts.into_iter().filter(|(changed, _)| *changed);
-        changed.map(|(_, part)| part).collect()
+        let differing = parts.into_iter().filter(|(differs, _)| *differs);
+        let mut changes: Vec<String> = differing
+            .map(|(_, part)| format!("its {part} changed"))
+            .collect();
+        if let (Some(before), Some(rest)) = (&self.rest, &now.rest) {
+            let names: BTreeSet<&String> = before.keys().chain(rest.keys()).collect();
+            let differing = names
+                .into_iter()
+                .filter(|name| before.get(*name) != rest.get(*name));
+            changes.extend(differing.map(|name| format!("its {} changed", quoted(name))));
+        }
+        changes
     }
+}
+
+/// What a tool says of itself beside its description, arguments and hints.
+fn rest_of(tool: &Tool) -> Result<Map<String, Value>, String> {
+    let whole = tool.meta.as_ref().and_then(|meta| meta.0.get(WHOLE_TOOL));
+    let whole = match whole {
+        Some(whole) => whole.clone(),
+        None => serde_json::to_value(tool).map_err(|error| error.to_string())?,
+    };
+    let Value::Object(mut rest) = whole else {
+        return Ok(Map::new());
+    };
+    let elsewhere = ["name", "description", "inputSchema", "annotations", "_meta"];
+    rest.retain(|name, value| !elsewhere.contains(&name.as_str()) && !value.is_null());
+    Ok(rest)
+}
+
+/// The name of a field, as the server wrote it.
+fn quoted(name: &str) -> String {
+    let short: String = name.escape_debug().take(NAME_CHARS_MAX).collect();
+    format!("`{short}`")
 }
 
 impl Accepted {
@@ -119,6 +156,11 @@ impl Accepted {
             format!("cannot write `{}`: {problem}", path.display())
         };
         let text = serde_json::to_string_pretty(self).map_err(|error| refuse(&error))?;
+        if u64::try_from(text.len()).is_ok_and(|bytes| bytes > FILE_BYTES_MAX) {
+            return Err(refuse(
+                &"the server says more of itself than could be read back",
+            ));
+        }
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|error| refuse(&error))?;
         }
@@ -142,10 +184,12 @@ impl Accepted {
         let mut found = Vec::new();
         for (tool, seen) in &now.tools {
             let what = match self.tools.get(tool) {
-                Some(before) if before.digest == seen.digest => continue,
                 Some(before) => before.changes(seen).join(" and "),
                 None => "new".to_owned(),
             };
+            if what.is_empty() {
+                continue;
+            }
             let tool = tool.clone();
             found.push(Difference { tool, what });
         }
@@ -157,6 +201,40 @@ impl Accepted {
             tool: tool.clone(),
             what: "gone".to_owned(),
         }));
+        found
+    }
+
+    /// What is looked at now, and was not when this was accepted: of tools that are as they were
+    /// otherwise, it is taken as accepted, as everything is that is seen for the first time. `None`
+    /// if there is nothing of the kind.
+    pub(crate) fn complete(&mut self, now: &Self) -> Option<Vec<Difference>> {
+        let lacking = self
+            .tools
+            .iter_mut()
+            .filter(|(_, seen)| seen.rest.is_none());
+        let mut found = None;
+        for (tool, before) in lacking {
+            let Some(seen) = now.tools.get(tool) else {
+                continue;
+            };
+            if !before.changes(seen).is_empty() {
+                continue;
+            }
+            *before = seen.clone();
+            let found = found.get_or_insert_with(Vec::new);
+            let names: Vec<String> = seen
+                .rest
+                .iter()
+                .flatten()
+                .map(|(name, _)| quoted(name))
+                .collect();
+            if !names.is_empty() {
+                found.push(Difference {
+                    tool: tool.clone(),
+                    what: format!("its {} seen for the first time", names.join(" and ")),
+                });
+            }
+        }
         found
     }
 }

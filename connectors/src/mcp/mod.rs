@@ -117,10 +117,12 @@ pub async fn accept_mcp(
         .seen(tenant, patiently())
         .await
         .map_err(|fault| in_words(&fault))?;
-    let before = Accepted::read(&connector.accepted)?.unwrap_or_default();
+    let mut before = Accepted::read(&connector.accepted)?.unwrap_or_default();
     let now = Accepted { tools: seen };
     now.write(&connector.accepted)?;
-    Ok(before.differences(&now))
+    let mut differences = before.differences(&now);
+    differences.extend(before.complete(&now).unwrap_or_default());
+    Ok(differences)
 }
 
 impl McpConnector {
@@ -198,33 +200,51 @@ impl McpConnector {
             .await
             .map_err(|fault| in_words(&fault))?;
         let remote = tool.remote.escape_debug();
-        let Some(seen) = tools.get(&tool.remote) else {
+        let now = Accepted { tools };
+        let Some(seen) = now.tools.get(&tool.remote) else {
             return Err(format!("the server has no tool `{remote}`"));
         };
-        self.hold_if_changed(&tool.remote, seen, &tools)?;
+        self.hold_if_changed(&tool.remote, &now, seen)?;
         Ok(link)
     }
 
     /// The first look at a server is taken as accepted; after that only a person accepts.
-    fn hold_if_changed(
-        &self,
-        remote: &str,
-        seen: &Seen,
-        all: &BTreeMap<String, Seen>,
-    ) -> Result<(), String> {
-        let Some(accepted) = Accepted::read(&self.accepted)? else {
-            let first = Accepted { tools: all.clone() };
-            return first.write(&self.accepted);
+    fn hold_if_changed(&self, remote: &str, now: &Accepted, seen: &Seen) -> Result<(), String> {
+        let Some(mut accepted) = Accepted::read(&self.accepted)? else {
+            return now.write(&self.accepted);
         };
-        let changed = match accepted.tools.get(remote) {
-            Some(before) if before.digest == seen.digest => return Ok(()),
-            Some(before) => before.changes(seen).join(" and "),
+        let changed = match accepted
+            .tools
+            .get(remote)
+            .map(|before| before.changes(seen))
+        {
+            Some(changes) if changes.is_empty() => {
+                return self.complete(&mut accepted, now);
+            }
+            Some(changes) => changes.join(" and "),
             None => "it is new".to_owned(),
         };
         Err(format!(
             "held: the tool `{}` is not what was accepted ({changed}); a person has to look at it",
             remote.escape_debug()
         ))
+    }
+
+    /// Takes over what an earlier version did not look at, and says so.
+    fn complete(&self, accepted: &mut Accepted, now: &Accepted) -> Result<(), String> {
+        let Some(found) = accepted.complete(now) else {
+            return Ok(());
+        };
+        accepted.write(&self.accepted)?;
+        for Difference { tool, what } in found {
+            tracing::warn!(
+                connector = %self.name,
+                tool = %tool.escape_debug(),
+                what,
+                "accepted as it is now: an earlier version did not look at it"
+            );
+        }
+        Ok(())
     }
 
     async fn call(&self, call: &Call, tool: &McpTool) -> InvokeOutcome {

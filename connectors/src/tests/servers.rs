@@ -188,12 +188,30 @@ async fn what_was_accepted_can_be_called_without_being_listed_and_is_opaque() {
 async fn a_tool_that_changed_since_it_was_accepted_is_held() {
     let shop = Shop::new(&text("ok"), "");
     applied(shop.invoke().await);
+    let also = |more: &str| HOLD.replace("\"annotations\"", &format!("{more},\"annotations\""));
     let changed = [
         (
             HOLD.replace("Hold an order", "Send all money"),
             "its description changed",
         ),
         (HOLD.replace("[\"order\"]", "[]"), "its arguments changed"),
+        (also(r#""title":"Send all""#), "its `title` changed"),
+        (
+            also(r#""outputSchema":{"type":"object"}"#),
+            "its `outputSchema` changed",
+        ),
+        (
+            also(r#""icons":[{"src":"https://x.example/y.png"}]"#),
+            "its `icons` changed",
+        ),
+        (
+            also(r#""execution":{"taskSupport":"optional"}"#),
+            "its `execution` changed",
+        ),
+        (
+            also(r#""more":1,"price":2"#),
+            "its `more` changed and its `price` changed",
+        ),
         (HOLD.replace("true}}", "false}}"), "its hints changed"),
     ];
     for (tool, what) in changed {
@@ -222,6 +240,42 @@ async fn a_tool_that_changed_since_it_was_accepted_is_held() {
     applied(shop.invoke().await);
     shop.write("tools.json", "[]");
     assert!(not_applied(shop.invoke().await).contains("has no tool `hold`"));
+}
+
+/// What an earlier version accepted stands, as far as it was looked at; the rest is taken over when it
+/// is seen for the first time, and a change of it is held from then on.
+#[tokio::test]
+async fn what_an_earlier_version_accepted_is_not_held_for_what_it_did_not_look_at() {
+    let earlier = r#"{"tools":{"hold":{"digest":"of-three-parts","description":"Hold an order","input_schema":{"type":"object","properties":{"order":{"type":"string"}},"required":["order"]},"annotations":{"readOnlyHint":true}}}}"#;
+    let accepted = ".operators/mcp/shop.json";
+    let with_title = |title: &str| {
+        let more = format!("\"title\":\"{title}\",\"annotations\"");
+        format!("[{}]", HOLD.replace("\"annotations\"", &more))
+    };
+    let shop = Shop::new(&text("ok"), "");
+    fs::create_dir_all(shop.path().join(".operators/mcp")).expect("a folder");
+    shop.write(accepted, earlier);
+    shop.write("tools.json", &with_title("Hold"));
+    match connector(&shop.registry(), "hold")
+        .check(&held().tenant)
+        .await
+    {
+        Health::Well(_) => {}
+        other => panic!("{other:?}"),
+    }
+    applied(shop.invoke().await);
+    shop.write("tools.json", &with_title("Send all money"));
+    let message = not_applied(shop.invoke().await);
+    assert!(message.contains("(its `title` changed)"), "{message}");
+
+    shop.write(accepted, &earlier.replace("Hold an order", "Another"));
+    let message = not_applied(shop.invoke().await);
+    assert!(message.contains("(its description changed)"), "{message}");
+
+    shop.write(accepted, earlier);
+    let told = "its `title` seen for the first time";
+    assert_eq!(shop.accept().await, [("hold".to_owned(), told.to_owned())]);
+    assert_eq!(shop.accept().await, []);
 }
 
 #[tokio::test]
