@@ -19,6 +19,7 @@ mod person;
 mod planner;
 mod project;
 mod table;
+mod unseen;
 mod words;
 
 use std::panic::PanicHookInfo;

@@ -20,6 +20,7 @@ use operators_kernel::{DurableExec, TenantId, json};
 use crate::config::StoreUrl;
 use crate::output::{shown, warn};
 use crate::project::{Project, is_there, read_text};
+use crate::unseen::{self, Unseen};
 use outside::Outside;
 
 pub(crate) use keyring::Keyring;
@@ -171,13 +172,14 @@ impl Notary {
         }
     }
 
-    /// Whether this store has nothing of the tenant, and another store of this project has: what was
-    /// done by way of that one is not known here.
-    pub(crate) async fn begins_anew(&self) -> Result<bool> {
-        if is_there(&self.history)? || self.other_histories()?.is_empty() {
-            return Ok(false);
+    /// What is new about this store to the project: nothing, where something of the tenant's log in it
+    /// was signed here.
+    pub(crate) async fn unseen(&self) -> Result<Option<Unseen>> {
+        if self.kept_edge().is_some_and(|edge| edge.size() > 0) {
+            return Ok(None);
         }
-        Ok(self.store.log().head(&self.tenant).await?.size() == 0)
+        let elsewhere = !self.other_histories()?.is_empty();
+        unseen::of(&*self.store, &self.tenant, elsewhere).await
     }
 
     /// Whether this project signed that of the tenant's log in another store.
@@ -278,13 +280,15 @@ impl Notary {
 
     /// The edge that was kept, if a checkpoint vouches for it.
     fn known_edge(&self, known: &[Checkpoint]) -> Frontier {
-        let read = || {
-            let bytes = std::fs::read(&self.edge).ok()?;
-            let (size, hashes) = bytes.split_first_chunk::<8>()?;
-            let edge = Frontier::from_bytes(u64::from_be_bytes(*size), hashes)?;
-            known.iter().any(|one| is_edge(one, &edge)).then_some(edge)
-        };
-        read().unwrap_or_default()
+        let kept = self.kept_edge();
+        kept.filter(|edge| known.iter().any(|one| is_edge(one, edge)))
+            .unwrap_or_default()
+    }
+
+    fn kept_edge(&self) -> Option<Frontier> {
+        let bytes = std::fs::read(&self.edge).ok()?;
+        let (size, hashes) = bytes.split_first_chunk::<8>()?;
+        Frontier::from_bytes(u64::from_be_bytes(*size), hashes)
     }
 
     fn keep(&self, signed: &SignedCheckpoint, edge: &Frontier) -> Result<()> {

@@ -46,3 +46,4 @@ mod stories;
 mod stubs;
 mod terminal;
 mod transactions;
+mod unseen;

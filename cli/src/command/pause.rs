@@ -12,8 +12,9 @@ use crate::args::PauseArgs;
 use crate::compose;
 use crate::config::StoreUrl;
 use crate::exit::Exit;
-use crate::output::{data, next, note, shown};
+use crate::output::{data, next, note, shown, warn};
 use crate::project::Project;
+use crate::unseen::{self, Unseen};
 use crate::words::moment;
 
 pub(crate) async fn pause(args: &PauseArgs, project: Option<&Path>) -> Result<Exit> {
@@ -93,6 +94,13 @@ async fn direct(
         receipt_id: clock.id(IdKind::Receipt),
         at: clock.now(),
     };
+    // Whether the name is known must not hold up a pause.
+    if let Ok(Some(Unseen::Odd(_))) = unseen::of(&*store, &tenant, false).await {
+        warn(&format!(
+            "tenant `{}` is new to this store, which knows others: this stops nothing of theirs",
+            shown(&tenant)
+        ));
+    }
     let answer = store.direct(&tenant, directive).await;
     let answer = answer.context("whether it took effect may not be known")?;
     Ok((tenant, answer, store))

@@ -30,7 +30,6 @@ use crate::output::{self, shown, warn};
 use crate::planner;
 use crate::project::Project;
 
-pub(crate) use seal::BEGINS_ANEW;
 pub(crate) use show::decision;
 
 /// One plan to run, and on whose behalf.

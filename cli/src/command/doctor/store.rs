@@ -7,12 +7,12 @@ use std::sync::Arc;
 use operators_kernel::{Clock, DurableExec, TenantId};
 
 use crate::command::doctor::{Diagnosis, Health};
-use crate::command::run::BEGINS_ANEW;
 use crate::compose;
 use crate::config::StoreUrl;
 use crate::notary::Notary;
 use crate::open_ends::OpenEnds;
 use crate::project::{Project, is_there};
+use crate::unseen::Unseen;
 
 pub(super) async fn examine(
     found: &mut Diagnosis,
@@ -76,15 +76,19 @@ async fn signed(
     let notary = Notary::of(project, tenant, store);
     let held = async {
         notary.check().await?;
-        notary.begins_anew().await
+        notary.unseen().await
     };
     match held.await {
-        Ok(false) => found.add(
+        Ok(None) => found.add(
             "receipts",
             Health::Ok,
             "the store holds all that was signed",
         ),
-        Ok(true) => found.add("receipts", Health::Note, BEGINS_ANEW),
+        Ok(Some(Unseen::Nothing(_))) => {
+            let told = format!("there are none of tenant `{tenant}` yet, and none was signed");
+            found.add("receipts", Health::Ok, told);
+        }
+        Ok(Some(Unseen::Odd(told))) => found.add("receipts", Health::Note, told),
         Err(error) => found.add("receipts", Health::Failed, format!("{error:#}")),
     }
 }

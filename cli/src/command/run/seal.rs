@@ -12,16 +12,12 @@ use operators_kernel::{DurableExec, TenantId};
 use crate::config::StoreUrl;
 use crate::exit::Exit;
 use crate::notary::Notary;
-use crate::output::{self, shown, warn};
-use crate::project::Project;
+use crate::output::{self, note, shown, warn};
+use crate::project::{Project, is_there};
+use crate::unseen::Unseen;
 
 /// How long the end of a run waits for the log to be signed.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// What is said of a store that knows nothing of what this project did by way of another.
-pub(crate) const BEGINS_ANEW: &str = "this store holds nothing yet, and another store of this \
-     project does: what was done by way of that one is not known here, and is sent again when it is \
-     proposed again";
 
 /// Refuses a store that forgot something, and says of a new one what it does not know. What is
 /// forgotten with the process is never signed.
@@ -35,8 +31,16 @@ pub(super) async fn begin(
     }
     let notary = Notary::of(project, tenant, Arc::clone(store));
     notary.check().await?;
-    if notary.begins_anew().await? {
-        warn(BEGINS_ANEW);
+    match notary.unseen().await? {
+        None => {}
+        Some(Unseen::Nothing(told)) => {
+            // Of a file that is not there, whoever only looks has heard so.
+            let file = project.store_file();
+            if file.map_or(Ok(true), |file| is_there(&file))? {
+                note(&told);
+            }
+        }
+        Some(Unseen::Odd(told)) => warn(&told),
     }
     Ok(Some(notary))
 }
