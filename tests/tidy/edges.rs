@@ -47,8 +47,15 @@ const FORBIDDEN_IN_KERNEL: &[&str] = &[
     "anyhow",
 ];
 
-/// What nothing may bring in: one TLS stack, and none that needs a C library of its own.
-const FORBIDDEN_ANYWHERE: &[&str] = &["openssl-sys", "aws-lc-rs", "aws-lc-sys", "native-tls"];
+/// What nothing may bring in: one TLS stack, and none that needs a C library of its own; and no
+/// client that embedders have too, whose features ours would be joined with.
+const FORBIDDEN_ANYWHERE: &[&str] = &[
+    "openssl-sys",
+    "aws-lc-rs",
+    "aws-lc-sys",
+    "native-tls",
+    "reqwest",
+];
 
 fn metadata() -> Value {
     let output = Command::new(env!("CARGO"))

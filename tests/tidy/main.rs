@@ -1,6 +1,7 @@
 //! The house in order: who may depend on whom, and promises that no compiler checks.
 
 mod edges;
+mod embedder;
 mod files;
 mod rules;
 
