@@ -196,6 +196,8 @@ pub(crate) struct TrustConfig {
     #[serde(default)]
     pub(crate) alert: AlertMode,
     pub(crate) notify: Option<NotifyConfig>,
+    /// The system users who may answer on the command line; without it, everybody who can type.
+    pub(crate) approvers: Option<Vec<String>>,
 }
 
 impl Default for TrustConfig {
@@ -204,6 +206,7 @@ impl Default for TrustConfig {
             policies: policies_default(),
             alert: AlertMode::default(),
             notify: None,
+            approvers: None,
         }
     }
 }

@@ -25,7 +25,7 @@ pub use operators_kernel::{
     ExecutionPlan, Forecast, Halt, Health, IdKind, IdempotencyKey, IdentifierError, InFlight,
     InvalidArgs, InvokeOutcome, KEY_BYTES_MAX, KnownBy, Ledger, LedgerEntry, Limit, NAME_BYTES_MAX,
     OnAlert, OnFailure, OnUnknown, OperatorName, Order, Original, OwnerState, PAGE_MAX,
-    PLAN_ACTIONS_MAX, PLAN_BYTES_MAX, PlannedAction, PolicyRef, ProbeOutcome, Progress,
+    PLAN_ACTIONS_MAX, PLAN_BYTES_MAX, Person, PlannedAction, PolicyRef, ProbeOutcome, Progress,
     QuestionRef, RECEIPT_VERSION, Reason, Receipt, ReceiptFilter, ReceiptKind, ReceiptOutcome,
     Ruling, RunContext, RunError, Seams, Secret, SecretError, SecretStore, SendPermit, Settings,
     Shared, StoreError, TenantId, Text, Timestamp, Tool, ToolContract, ToolMode, ToolName,

@@ -11,7 +11,7 @@ use crate::key::{
 };
 use crate::life::{Acknowledgement, Answer, NoteError};
 use crate::log::Pruning;
-use crate::receipt::{AttemptMark, Proposal, Receipt, ReceiptAction, ReceiptKind};
+use crate::receipt::{AttemptMark, KnownBy, Person, Proposal, Receipt, ReceiptAction, ReceiptKind};
 use crate::shared::Shared;
 use crate::text::Text;
 use crate::trust::TrustDecision;
@@ -52,7 +52,7 @@ pub struct Directive {
     /// What is to be done.
     pub order: Order,
     /// Who orders it.
-    pub by: String,
+    pub by: Person,
     /// Why, in words.
     pub note: Option<String>,
     /// The id of the receipt it leaves.
@@ -90,6 +90,9 @@ pub enum DirectiveAnswer {
 pub struct Halt {
     /// Who paused.
     pub by: String,
+    /// How that name is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_by: Option<KnownBy>,
     /// When, by that person's clock.
     pub at: Timestamp,
     /// Why, in words.
@@ -101,7 +104,8 @@ pub struct Halt {
 impl Directive {
     pub(crate) fn halt(&self) -> Halt {
         Halt {
-            by: self.by.clone(),
+            by: self.by.name.clone(),
+            known_by: self.by.known_by,
             at: self.at,
             note: self.note.clone(),
             receipt_id: self.receipt_id.clone(),
@@ -153,6 +157,7 @@ impl Directive {
             policy: None,
             note: None,
             approver: None,
+            known_by: None,
             limits: Vec::new(),
             proposed_at: self.at,
         };
@@ -173,7 +178,7 @@ impl Directive {
     }
 
     fn signed(&self, mut receipt: Receipt) -> Receipt {
-        receipt.approver = Some(self.by.clone());
+        receipt.decided_by(Some(&self.by));
         receipt.note.clone_from(&self.note);
         receipt
     }

@@ -18,7 +18,7 @@ use crate::directive::{Directive, DirectiveAnswer};
 use crate::key::{EntityKey, IdempotencyKey, TenantId};
 use crate::ledger::Ledger;
 use crate::life::{KeyRecord, Phase};
-use crate::receipt::{AttemptMark, Proposal, Receipt};
+use crate::receipt::{AttemptMark, Person, Proposal, Receipt};
 use crate::redact::RedactionKey;
 use crate::shared::Shared;
 use crate::standstill::Standstills;
@@ -204,8 +204,8 @@ pub enum Verdict {
 /// Who closes a doubt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolver {
-    /// A person, by name.
-    Person(String),
+    /// A person.
+    Person(Person),
     /// The connector's probe.
     Probe,
 }
@@ -250,7 +250,7 @@ pub struct Forget {
     /// The key.
     pub key: IdempotencyKey,
     /// Who wishes it.
-    pub by: String,
+    pub by: Person,
     /// Why, in words.
     pub note: Option<String>,
     /// The id of the receipt it leaves.

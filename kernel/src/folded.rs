@@ -281,7 +281,9 @@ fn write_head(to: &mut Vec<u8>, kind: u8, proposal: &Proposal, mark: &AttemptMar
     bytes::unsigned(to, mark.attempt.into());
     proposal::write_maybe_number(to, mark.session.map(|session| session.0));
     proposal::write_maybe_number(to, mark.fence.map(|fence| fence.0));
-    proposal::write_maybe(to, mark.approver.as_deref());
+    let approver = mark.approver.as_ref();
+    proposal::write_maybe(to, approver.map(|person| person.name.as_str()));
+    proposal::write_known_by(to, approver.and_then(|person| person.known_by));
     let proposed_at = proposal.proposed_at.as_micros();
     bytes::signed(to, proposed_at);
     bytes::signed(to, at.as_micros().wrapping_sub(proposed_at));
@@ -293,7 +295,7 @@ fn read_mark(reader: &Reader<'_>) -> Option<AttemptMark> {
         attempt: reader.unsigned()?.try_into().ok()?,
         session: proposal::read_maybe_number(reader)?.map(SessionId),
         fence: proposal::read_maybe_number(reader)?.map(Fence),
-        approver: proposal::read_maybe(reader)?.map(str::to_owned),
+        approver: proposal::read_person(reader)?,
     })
 }
 

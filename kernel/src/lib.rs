@@ -77,8 +77,8 @@ pub use ledger::{
 pub use packed::Packed;
 pub use permit::SendPermit;
 pub use receipt::{
-    AttemptMark, Ending, KnownBy, Proposal, RECEIPT_VERSION, Receipt, ReceiptAction, ReceiptKind,
-    ReceiptOutcome,
+    AttemptMark, Ending, KnownBy, Person, Proposal, RECEIPT_VERSION, Receipt, ReceiptAction,
+    ReceiptKind, ReceiptOutcome,
 };
 pub use redact::{RedactionKey, SecretText};
 pub use rehearse::{Forecast, Wait, forecast};

@@ -197,7 +197,7 @@ impl KeyRecord {
             attempt: self.attempt,
             session: Some(self.session),
             fence: Some(self.fence),
-            approver: self.proposal.approver.clone(),
+            approver: self.proposal.approved_by(),
         }
     }
 

@@ -296,6 +296,7 @@ impl Proposed {
             policy: ruling.policy,
             note: ruling.because,
             approver: None,
+            known_by: None,
             limits: ruling
                 .limits
                 .iter()
@@ -345,7 +346,7 @@ impl Case {
     /// The receipt names whoever approved it.
     pub(crate) fn name_approver(&mut self, mark: &AttemptMark) {
         if mark.approver.is_some() {
-            self.proposal.approver.clone_from(&mark.approver);
+            self.proposal.name_approver(mark.approver.clone());
         }
     }
 

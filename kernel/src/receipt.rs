@@ -74,6 +74,31 @@ impl KnownBy {
     }
 }
 
+/// A person who decided something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Person {
+    /// Their name.
+    pub name: String,
+    /// How it is known; `None` where a program answers for its own people.
+    pub known_by: Option<KnownBy>,
+}
+
+impl From<&str> for Person {
+    /// One whom a program names.
+    fn from(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            known_by: None,
+        }
+    }
+}
+
+impl std::fmt::Display for Person {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
 /// How it ended, for auditors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -161,6 +186,9 @@ pub struct Proposal {
     /// The person who approved it, once one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approver: Option<String>,
+    /// How that person's name is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_by: Option<KnownBy>,
     /// The limits it counts towards, by the names of their notes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,
@@ -180,7 +208,7 @@ pub struct AttemptMark {
     /// The turn's fence.
     pub fence: Option<Fence>,
     /// The person who approved it, if one had to.
-    pub approver: Option<String>,
+    pub approver: Option<Person>,
 }
 
 impl AttemptMark {
@@ -308,6 +336,19 @@ pub struct Receipt {
 }
 
 impl Proposal {
+    /// The person who approved it.
+    pub fn approved_by(&self) -> Option<Person> {
+        let name = self.approver.clone()?;
+        let known_by = self.known_by;
+        Some(Person { name, known_by })
+    }
+
+    /// Names the person who approved it.
+    pub fn name_approver(&mut self, approver: Option<Person>) {
+        self.known_by = approver.as_ref().and_then(|person| person.known_by);
+        self.approver = approver.map(|person| person.name);
+    }
+
     /// The receipt of this proposal.
     pub fn receipt(&self, mark: &AttemptMark, ending: &Ending<'_>, at: Timestamp) -> Receipt {
         let mut receipt = self.blank(mark, at);
@@ -408,7 +449,7 @@ impl Proposal {
             reason: None,
             error: None,
             hint: None,
-            known_by: None,
+            known_by: self.known_by,
             version: RECEIPT_VERSION,
             note: self.note.clone(),
             result_digest: None,
@@ -424,6 +465,12 @@ impl Proposal {
 }
 
 impl Receipt {
+    /// Names the person who decided.
+    pub(crate) fn decided_by(&mut self, person: Option<&Person>) {
+        self.approver = person.map(|person| person.name.clone());
+        self.known_by = person.and_then(|person| person.known_by);
+    }
+
     /// What ended before trust was asked, as far as an observer can tell, cites no rule.
     fn without_ruling(&mut self) {
         self.rule = None;

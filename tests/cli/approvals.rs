@@ -1,6 +1,6 @@
 //! People in the loop: asked, answered, and what that does and does not let run.
 
-use operators::{Receipt, ReceiptKind};
+use operators::{KnownBy, Receipt, ReceiptKind};
 use serde_json::{Value, json};
 
 use crate::support::{Project, Said, hold};
@@ -79,6 +79,8 @@ fn an_approved_action_runs_once_with_its_approver() {
         .find(|one| one.ok && one.result_digest.is_some());
     let applied = applied.expect("the receipt of the effect");
     assert_eq!(applied.approver.as_deref(), Some("auditor"));
+    // rule 9.15: the tests' `$USER` is no user of this system.
+    assert_eq!(applied.known_by, Some(KnownBy::Environment));
     let approvals = of_kind(&project, ReceiptKind::Approve);
     assert_eq!(approvals.len(), 1);
     let cited = approvals[0].original_receipt_id.as_deref();
@@ -148,6 +150,80 @@ fn what_a_run_tells_to_type_next_can_be_typed() {
         .run(&["run", "--once", "--plan", "plan.json"])
         .ended(0);
     assert_eq!(project.effects().len(), 1);
+}
+
+/// The name that this system has for whoever runs the tests.
+fn system_user() -> Option<String> {
+    let said = crate::support::finish(std::process::Command::new("id").arg("-un"));
+    let name = said.stdout.trim().to_owned();
+    (said.code == Some(0)).then_some(name)
+}
+
+#[test]
+fn a_receipt_says_how_a_name_is_known() {
+    // rule 9.15
+    let project = project();
+    let known = |project: &Project| {
+        let receipt = project.receipts().pop().expect("a receipt");
+        (receipt.approver.expect("a name"), receipt.known_by)
+    };
+    project.run(&["pause", "--as", "grace"]).ended(0);
+    assert_eq!(known(&project), ("grace".to_owned(), Some(KnownBy::As)));
+    project.run(&["resume"]).ended(0);
+    let environment = Some(KnownBy::Environment);
+    assert_eq!(known(&project), ("auditor".to_owned(), environment));
+    if let Some(name) = system_user() {
+        // The system confirms what the environment says.
+        let mut command = project.command(&["pause"]);
+        crate::support::finish(command.env("USER", &name)).ended(0);
+        assert_eq!(known(&project), (name, Some(KnownBy::System)));
+    }
+}
+
+#[test]
+fn only_whom_the_project_lists_may_answer() {
+    // rule 9.15
+    let project = project();
+    project.plan(&json!([hold("SO-1")])).ended(3);
+    let id = question(&project);
+    let file = project.read("operators.toml");
+    let listing = |names: &str| {
+        project.write(
+            "operators.toml",
+            format!("{file}\n[trust]\napprovers = {names}\n"),
+        );
+    };
+    listing("['nobody-of-this-name', 'nor-this']");
+    project.run(&["pause", "--because", "anybody may"]).ended(0);
+    let before = project.receipts().len();
+    let answers: [&[&str]; 6] = [
+        &["approvals", "approve", &id],
+        &["approvals", "veto", &id],
+        &["doubts", "resolve", "SO-1:hold", "--not-applied"],
+        &["keys", "forget", "SO-1:hold"],
+        &["alerts", "ack", "--all"],
+        &["resume"],
+    ];
+    for answer in answers {
+        // Neither a name given nor the environment makes anybody another system user.
+        let because = ["--because", "checked", "--as", "nobody-of-this-name"];
+        let mut command = project.command(&[answer, &because[..]].concat());
+        command.env("USER", "nobody-of-this-name");
+        let said = crate::support::finish(&mut command).ended(3);
+        said.tells("`nobody-of-this-name`, `nor-this`");
+        said.tells("nothing was done");
+    }
+    listing("[]");
+    answer(&project, "approve", &id)
+        .ended(3)
+        .tells("lists nobody");
+    assert_eq!(project.receipts().len(), before);
+    if let Some(name) = system_user() {
+        listing(&format!("['{name}']"));
+        project.run(&["resume"]).ended(0);
+        answer(&project, "approve", &id).ended(0);
+        project.plan(&json!([hold("SO-1")])).ended(0);
+    }
 }
 
 #[test]

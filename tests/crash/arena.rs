@@ -264,7 +264,7 @@ impl Arena {
                     } else {
                         Verdict::NotApplied
                     },
-                    by: Resolver::Person("the test".to_owned()),
+                    by: Resolver::Person("the test".into()),
                     note: None,
                     receipt_id: clock.id(IdKind::Receipt),
                     at: clock.now(),

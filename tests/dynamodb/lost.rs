@@ -165,7 +165,7 @@ async fn a_claim_that_arrives_after_it_was_refused_is_not_granted() {
 async fn direct(desk: &Desk, order: Order) {
     let directive = Directive {
         order,
-        by: "ada".to_owned(),
+        by: "ada".into(),
         note: None,
         receipt_id: fresh_id(),
         at: moment(),

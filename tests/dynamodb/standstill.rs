@@ -129,7 +129,7 @@ async fn a_pause_of_the_meantime_is_seen() {
     let (desk, other) = (process(&proxied).await, process(&url).await);
     let directive = Directive {
         order: Order::Pause(None),
-        by: "ada".to_owned(),
+        by: "ada".into(),
         note: None,
         receipt_id: fresh_id(),
         at: moment(),

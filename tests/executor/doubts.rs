@@ -45,7 +45,7 @@ async fn resolve(world: &World, name: &str, verdict: Verdict) -> ResolveAnswer {
         generation: record.generation,
         attempt: record.attempt,
         verdict,
-        by: Resolver::Person("jenny".to_owned()),
+        by: Resolver::Person("jenny".into()),
         note: Some("asked the shop".to_owned()),
         receipt_id: format!("rc_resolve_{}", receipts(world).await.len()).into(),
         result_digest: None,

@@ -254,7 +254,7 @@ async fn a_revision_that_failed_makes_no_other_stale() {
 async fn forget(world: &World, name: &str) -> ForgetAnswer {
     let wish = Forget {
         key: key(name),
-        by: "jenny".to_owned(),
+        by: "jenny".into(),
         note: Some("hold it again".to_owned()),
         receipt_id: format!("rc_forget_{name}_{}", receipts(world).await.len()).into(),
         at: now(world),

@@ -163,7 +163,7 @@ async fn says_not_applied(world: &World, name: &str) -> ResolveAnswer {
         generation: 1,
         attempt: 1,
         verdict: Verdict::NotApplied,
-        by: Resolver::Person("jenny".to_owned()),
+        by: Resolver::Person("jenny".into()),
         note: None,
         receipt_id: "rc_wrong".into(),
         result_digest: None,

@@ -200,7 +200,7 @@ impl Scene {
                 }
                 let wish = Forget {
                     key: action_of(dice.below(KEYS)).idempotency_key,
-                    by: "jenny".to_owned(),
+                    by: "jenny".into(),
                     note: None,
                     receipt_id: self.clock.id(operators_kernel::IdKind::Receipt),
                     at: self.clock.now(),
@@ -226,7 +226,7 @@ impl Scene {
                 generation: doubt.generation,
                 attempt: doubt.attempt,
                 verdict,
-                by: Resolver::Person("jenny".to_owned()),
+                by: Resolver::Person("jenny".into()),
                 note: None,
                 receipt_id: self.clock.id(operators_kernel::IdKind::Receipt),
                 result_digest: None,

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use operators_kernel::life::Phase;
 use operators_kernel::{
-    ClaimAnswer, Forget, Order, Reason, Resolution, Resolver, Settlement, StoreError, Verdict,
+    ClaimAnswer, Forget, Order, Person, Reason, Resolution, Resolver, Settlement, StoreError,
+    Verdict,
 };
 use operators_tests::conformance::desk::{
     Desk, again, applied, ask, failed, fresh_id, moment, unheard, unknown,
@@ -134,7 +135,7 @@ async fn a_settle_that_stood_still_for_too_long_is_asked_again() {
 
 /// One order of a person, by its name.
 async fn order(desk: &Desk, name: &str) -> Result<(), StoreError> {
-    let (by, note, at) = ("ada".to_owned(), None, moment());
+    let (by, note, at) = (Person::from("ada"), None, moment());
     match name {
         "pause" => direct(desk, Order::Pause(None)).await.map(drop),
         "resume" => direct(desk, Order::Resume(None)).await.map(drop),

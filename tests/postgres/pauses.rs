@@ -14,7 +14,7 @@ use crate::common::{database, desk};
 pub async fn direct(desk: &Desk, order: Order) -> Result<DirectiveAnswer, StoreError> {
     let directive = Directive {
         order,
-        by: "ada".to_owned(),
+        by: "ada".into(),
         note: None,
         receipt_id: fresh_id(),
         at: moment(),

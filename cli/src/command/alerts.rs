@@ -15,6 +15,7 @@ use crate::compose;
 use crate::exit::Exit;
 use crate::notice::Notice;
 use crate::output::{JsonLines, data, next, note, shown};
+use crate::person::refused;
 use crate::project::Project;
 use crate::table::{Column, ID_END, Table, Text, id_end, receipt_id, terminal_width};
 use crate::words::moment;
@@ -124,7 +125,10 @@ fn outcome(outcome: ReceiptOutcome) -> Text {
 }
 
 async fn ack(project: &Project, args: AckArgs) -> Result<Exit> {
-    let by = args.decided.who.name()?;
+    if let Some(refused) = refused(project) {
+        return Ok(refused);
+    }
+    let by = args.decided.who.person()?;
     let tenant = project.tenant(&args.whose)?;
     let clock = compose::clock();
     let store = compose::store_to_read(project, &clock).await?;

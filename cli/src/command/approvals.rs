@@ -14,6 +14,7 @@ use crate::compose;
 use crate::exit::Exit;
 use crate::notice::Notice;
 use crate::output::{JsonLines, data, json_text, next, note, quoted, shown};
+use crate::person::refused;
 use crate::project::Project;
 use crate::table::{Column, ID_END, Table, Text, receipt_id, terminal_width};
 use crate::words::moment;
@@ -117,7 +118,10 @@ const VETO: Verb = Verb {
 };
 
 async fn answer(project: &Project, args: AnswerArgs, verb: &Verb) -> Result<Exit> {
-    let by = args.decided.who.name()?;
+    if let Some(refused) = refused(project) {
+        return Ok(refused);
+    }
+    let by = args.decided.who.person()?;
     let tenant = project.tenant(&args.whose)?;
     let clock = compose::clock();
     let store = compose::store_to_read(project, &clock).await?;

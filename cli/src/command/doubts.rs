@@ -18,6 +18,7 @@ use crate::config::StoreUrl;
 use crate::exit::Exit;
 use crate::open_ends::{Flight, OpenEnds, owner, owner_in_words, seconds_up};
 use crate::output::{JsonLines, data, next, note, quoted, shown};
+use crate::person::refused;
 use crate::project::Project;
 use crate::table::{Column, Table, Text, receipt_id, terminal_width};
 use crate::words::duration;
@@ -238,6 +239,9 @@ fn flight_table(flights: &[Flight<'_>]) -> String {
 }
 
 async fn resolve(project: &Project, args: ResolveArgs) -> Result<Exit> {
+    if let Some(refused) = refused(project) {
+        return Ok(refused);
+    }
     let tenant = project.tenant(&args.whose)?;
     let result = match &args.result {
         Some(text) => match json::parse(text) {
@@ -371,7 +375,7 @@ fn resolution(
         generation: record.generation,
         attempt: record.attempt,
         verdict,
-        by: Resolver::Person(args.decided.who.name()?),
+        by: Resolver::Person(args.decided.who.person()?),
         note: Some(args.decided.because.clone()),
         receipt_id: clock.id(IdKind::Receipt),
         result_digest,

@@ -15,6 +15,7 @@ use crate::command::receipts::{Block, table};
 use crate::compose;
 use crate::exit::Exit;
 use crate::output::{self, data, json_text, next, note, quoted, shown};
+use crate::person::refused;
 use crate::project::Project;
 
 pub(crate) async fn run(command: KeysCommand, project: Option<&Path>) -> Result<Exit> {
@@ -179,12 +180,15 @@ async fn forget(
     decided: Decided,
     whose: &Whose,
 ) -> Result<Exit> {
+    if let Some(refused) = refused(project) {
+        return Ok(refused);
+    }
     let tenant = project.tenant(whose)?;
     let clock = compose::clock();
     let store = compose::store_to_read(project, &clock).await?;
     let wish = Forget {
         key: key.clone(),
-        by: decided.who.name()?,
+        by: decided.who.person()?,
         note: Some(decided.because),
         receipt_id: clock.id(IdKind::Receipt),
         at: clock.now(),

@@ -13,6 +13,7 @@ use crate::compose;
 use crate::config::StoreUrl;
 use crate::exit::Exit;
 use crate::output::{data, next, note, shown, warn};
+use crate::person::refused;
 use crate::project::Project;
 use crate::unseen::{self, Unseen};
 use crate::words::moment;
@@ -50,6 +51,9 @@ pub(crate) async fn pause(args: &PauseArgs, project: Option<&Path>) -> Result<Ex
 
 pub(crate) async fn resume(args: &PauseArgs, project: Option<&Path>) -> Result<Exit> {
     let project = Project::open(project)?;
+    if let Some(refused) = refused(&project) {
+        return Ok(refused);
+    }
     let (tenant, answer, store) = direct(args, &project, Order::Resume).await?;
     let what = target(args.operator.as_ref());
     let left = store.note(&tenant, &NoteName::pause()).await?;
@@ -89,7 +93,7 @@ async fn direct(
     let store = compose::store(project, &clock).await?;
     let directive = Directive {
         order: order(args.operator.clone()),
-        by: args.who.name()?,
+        by: args.who.person()?,
         note: args.because.clone(),
         receipt_id: clock.id(IdKind::Receipt),
         at: clock.now(),

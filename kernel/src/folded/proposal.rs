@@ -6,7 +6,7 @@ use super::{Head, policies};
 use crate::key::{ConnectorName, EntityKey, IdempotencyKey, OperatorName, TenantId, ToolName};
 use crate::packed::bytes::{self, Read};
 use crate::packed::{Pack, Packed, Reader, pack_number};
-use crate::receipt::{Proposal, ReceiptAction};
+use crate::receipt::{KnownBy, Person, Proposal, ReceiptAction};
 use crate::trust::TrustDecision;
 
 pub(super) fn write(to: &mut Vec<u8>, proposal: &Proposal) {
@@ -34,6 +34,7 @@ pub(super) fn write(to: &mut Vec<u8>, proposal: &Proposal) {
         TrustDecision::Block => 2,
     });
     write_maybe(to, proposal.approver.as_deref());
+    write_known_by(to, proposal.known_by);
     bytes::length(to, proposal.limits.len());
     for limit in &proposal.limits {
         bytes::text(to, limit);
@@ -81,6 +82,7 @@ pub(super) fn read(reader: &Reader<'_>, head: &Head<'_>) -> Option<Proposal> {
         policy: None,
         note: None,
         approver: owned(read_maybe(reader)?),
+        known_by: read_known_by(reader)?,
         limits: (0..reader.length()?)
             .map(|_| reader.text().map(str::to_owned))
             .collect::<Option<_>>()?,
@@ -118,6 +120,33 @@ pub(super) fn read_maybe<'a>(reader: &Reader<'a>) -> Read<Option<&'a str>> {
         1 => reader.text().map(Some),
         _ => None,
     }
+}
+
+/// How a person's name is known.
+pub(super) fn write_known_by(to: &mut Vec<u8>, known_by: Option<KnownBy>) {
+    to.push(match known_by {
+        None => 0,
+        Some(KnownBy::As) => 1,
+        Some(KnownBy::Environment) => 2,
+        Some(KnownBy::System) => 3,
+    });
+}
+
+fn read_known_by(reader: &Reader<'_>) -> Read<Option<KnownBy>> {
+    Some(match reader.byte()? {
+        0 => None,
+        1 => Some(KnownBy::As),
+        2 => Some(KnownBy::Environment),
+        3 => Some(KnownBy::System),
+        _ => return None,
+    })
+}
+
+/// A person who may not be there.
+pub(super) fn read_person(reader: &Reader<'_>) -> Read<Option<Person>> {
+    let name = read_maybe(reader)?.map(str::to_owned);
+    let known_by = read_known_by(reader)?;
+    Some(name.map(|name| Person { name, known_by }))
 }
 
 /// A number that may not be there.

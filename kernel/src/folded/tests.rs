@@ -8,7 +8,7 @@ use super::*;
 use crate::durable::{Clearance, OnDoubt};
 use crate::key::{ConnectorName, EntityKey, OperatorName, ToolName};
 use crate::life::{ClaimStep, EntityRecord, Turn};
-use crate::receipt::ReceiptAction;
+use crate::receipt::{KnownBy, Person, ReceiptAction};
 use crate::trust::{OnAlert, PolicyRef, TrustDecision};
 
 /// With nothing that need not be there.
@@ -39,6 +39,7 @@ fn bare() -> Proposal {
         policy: None,
         note: None,
         approver: None,
+        known_by: None,
         limits: Vec::new(),
         proposed_at: Timestamp::from_micros(0),
     }
@@ -77,6 +78,7 @@ fn full() -> Proposal {
         policy: Some(policy.into()),
         note: Some("value is 180.5".to_owned()),
         approver: Some("ada".to_owned()),
+        known_by: Some(KnownBy::Environment),
         limits: vec!["one".to_owned(), String::new()],
         proposed_at: Timestamp::from_micros(1_700_000_000_123_456),
         ..bare()
@@ -89,7 +91,10 @@ fn mark() -> AttemptMark {
         attempt: 2,
         session: Some(SessionId(7)),
         fence: Some(Fence(u64::MAX)),
-        approver: Some("ada".to_owned()),
+        approver: Some(Person {
+            name: "ada".to_owned(),
+            known_by: Some(KnownBy::Environment),
+        }),
     }
 }
 

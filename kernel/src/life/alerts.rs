@@ -12,7 +12,7 @@ use crate::action::Disposition;
 use crate::clock::Timestamp;
 use crate::directive::{Directive, DirectiveAnswer};
 use crate::life::controls::{DirectiveStep, Note, NoteError, NoteKind, NoteName, read, write};
-use crate::receipt::{Proposal, Receipt, ReceiptKind, ReceiptOutcome};
+use crate::receipt::{KnownBy, Proposal, Receipt, ReceiptKind, ReceiptOutcome};
 use crate::shared::Shared;
 use crate::text::Text;
 use crate::trust::TrustDecision;
@@ -39,6 +39,9 @@ pub struct Alert {
 pub struct Acknowledgement {
     /// Who.
     pub by: String,
+    /// How that name is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_by: Option<KnownBy>,
     /// When, by that person's clock.
     pub at: Timestamp,
     /// What it led to, in words.
@@ -125,7 +128,8 @@ pub(super) fn acknowledge(
         return Ok(DirectiveStep::unchanged(DirectiveAnswer::NotRaised));
     };
     alert.acknowledged = Some(Acknowledgement {
-        by: directive.by.clone(),
+        by: directive.by.name.clone(),
+        known_by: directive.by.known_by,
         at: directive.at,
         note: directive.note.clone(),
         receipt_id: directive.receipt_id.clone(),

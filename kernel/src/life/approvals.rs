@@ -17,7 +17,7 @@ use crate::directive::{Directive, DirectiveAnswer, Order, QuestionRef};
 use crate::durable::{Claim, Fingerprint};
 use crate::key::IdempotencyKey;
 use crate::life::controls::{DirectiveStep, Note, NoteError, NoteKind, NoteName, read, write};
-use crate::receipt::Proposal;
+use crate::receipt::{KnownBy, Person, Proposal};
 use crate::shared::Shared;
 use crate::text::Text;
 use crate::trust::PolicyRef;
@@ -66,6 +66,9 @@ pub struct Answer {
     pub approved: bool,
     /// Who said so.
     pub by: String,
+    /// How that name is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_by: Option<KnownBy>,
     /// When, by that person's clock.
     pub at: Timestamp,
     /// Why, in words.
@@ -87,7 +90,7 @@ impl NoteName {
 /// What an approval makes of a claim that needs one.
 pub(super) enum Asked {
     /// It may run; this person said so.
-    Approved(String),
+    Approved(Person),
     /// It waits, or was vetoed; the question, where it is a new one.
     Waits(Refusal, Option<Note>),
 }
@@ -211,7 +214,12 @@ pub(super) fn asked(
     if let Some(same) = same {
         match &same.answer {
             None => return Ok(Asked::Waits(same.waits(), None)),
-            Some(yes) if yes.approved => return Ok(Asked::Approved(yes.by.clone())),
+            Some(yes) if yes.approved => {
+                return Ok(Asked::Approved(Person {
+                    name: yes.by.clone(),
+                    known_by: yes.known_by,
+                }));
+            }
             // It is among the vetoes, which are never over.
             Some(_) => {}
         }
@@ -248,7 +256,8 @@ pub(super) fn answer(
     }
     approval.answer = Some(Answer {
         approved: matches!(directive.order, Order::Approve(_)),
-        by: directive.by.clone(),
+        by: directive.by.name.clone(),
+        known_by: directive.by.known_by,
         at: directive.at,
         note: directive.note.clone(),
         receipt_id: directive.receipt_id.clone(),

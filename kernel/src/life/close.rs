@@ -136,10 +136,10 @@ pub fn resolve(
         // There is nothing left to do about it.
         receipt.hint = None;
     }
-    receipt.approver = match &resolution.by {
-        Resolver::Person(name) => Some(name.clone()),
+    receipt.decided_by(match &resolution.by {
+        Resolver::Person(person) => Some(person),
         Resolver::Probe => None,
-    };
+    });
     ResolveStep::Close {
         key: record.into(),
         entity,
@@ -201,7 +201,7 @@ pub fn forget(key: &KeyRecord, wish: &Forget) -> ForgetStep {
     let mut receipt = key
         .proposal
         .forgotten(wish.receipt_id.clone(), &mark, wish.at);
-    receipt.approver = Some(wish.by.clone());
+    receipt.decided_by(Some(&wish.by));
     receipt.note.clone_from(&wish.note);
     ForgetStep::Open {
         key: record.into(),

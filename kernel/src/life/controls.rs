@@ -20,7 +20,7 @@ use crate::life::approvals::{Asked, answer, asked};
 use crate::life::claim::seen;
 use crate::life::limits::take_slots;
 use crate::life::retention::prune;
-use crate::receipt::{Ending, Receipt};
+use crate::receipt::{Ending, Person, Receipt};
 use crate::trust::OnAlert;
 
 /// What a note is about.
@@ -189,7 +189,7 @@ pub struct Grant {
     /// The notes.
     pub notes: Vec<Note>,
     /// The person who approved it, if one had to; it stands in the key's proposal.
-    pub approver: Option<String>,
+    pub approver: Option<Person>,
 }
 
 /// A refusal of what everything else lets through.

@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::directive::{Directive, Order};
 use crate::key::{EntityKey, TenantId, ToolName};
 use crate::life::NoteError;
-use crate::receipt::{Receipt, ReceiptAction, ReceiptKind};
+use crate::receipt::{Person, Receipt, ReceiptAction, ReceiptKind};
 use crate::shared::Shared;
 use crate::text::Text;
 
@@ -19,7 +19,7 @@ pub struct KeyChange {
     /// The key from now on.
     pub new: PublicKey,
     /// Who changes it.
-    pub by: String,
+    pub by: Person,
     /// Why, in words.
     pub note: Option<String>,
     /// The id of the receipt it leaves.

@@ -184,7 +184,7 @@ mod tests {
     fn receipt(pruning: &Pruning) -> String {
         let order = Directive {
             order: Order::Prune(Box::new(pruning.clone())),
-            by: "ada".to_owned(),
+            by: "ada".into(),
             note: None,
             receipt_id: pruning.by.clone(),
             at: Timestamp::from_micros(0),

@@ -48,7 +48,7 @@ pub(crate) fn claim<B: Book>(
         } => match let_through(book, tenant, key.as_deref(), claim)? {
             Ok(approver) => {
                 if approver.is_some() {
-                    granted.proposal.approver = approver;
+                    granted.proposal.name_approver(approver);
                 }
                 let mark = granted.mark();
                 book.put_key(granted, Change::Claimed)?;

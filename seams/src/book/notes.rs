@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use operators_kernel::life::{self, KeyRecord, Note, NoteName, Through};
-use operators_kernel::{Claim, ClaimAnswer, Directive, DirectiveAnswer, TenantId};
+use operators_kernel::{Claim, ClaimAnswer, Directive, DirectiveAnswer, Person, TenantId};
 
 use super::{Book, BookError};
 
@@ -14,7 +14,7 @@ pub(super) fn let_through<B: Book>(
     tenant: &TenantId,
     key: Option<&KeyRecord>,
     claim: &Claim,
-) -> Result<Result<Option<String>, ClaimAnswer>, BookError<B::Error>> {
+) -> Result<Result<Option<Person>, ClaimAnswer>, BookError<B::Error>> {
     // Mostly nothing is counted, nobody has to be asked, and nobody ordered anything.
     if life::is_let_through_unless_paused(claim) && book.note(tenant, NoteName::paused())?.is_none()
     {

@@ -362,7 +362,7 @@ impl<'a> Client<'a> {
             generation: generation + u32::from(self.dice.one_in(8)),
             attempt: attempt + u32::from(self.dice.one_in(8)),
             verdict,
-            by: Resolver::Person("ada".to_owned()),
+            by: Resolver::Person("ada".into()),
             note: None,
             receipt_id: fresh_id(),
             result_digest: Some(ContentDigest::of(b"1")),
@@ -387,7 +387,7 @@ impl<'a> Client<'a> {
         let name = *self.dice.pick(&["k1", "k2", "k3", "k4", "k5"]);
         let wish = Forget {
             key: key(name),
-            by: "ada".to_owned(),
+            by: "ada".into(),
             note: None,
             receipt_id: fresh_id(),
             at: moment(),

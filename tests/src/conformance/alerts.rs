@@ -22,7 +22,7 @@ fn alerting(entity: &str, name: &str) -> Claim {
 fn seen(receipt_id: &str) -> Directive {
     Directive {
         order: Order::Acknowledge(receipt_id.to_owned()),
-        by: "grace".to_owned(),
+        by: "grace".into(),
         note: Some("called the customer".to_owned()),
         receipt_id: fresh_id(),
         at: moment(),
@@ -161,10 +161,8 @@ pub async fn what_did_not_run_or_was_approved_raises_nothing(bench: &dyn Bench) 
     let run = again(&asked);
     let mut attempt = desk.take(&run).await;
     // As the executor does.
-    attempt
-        .proposal
-        .approver
-        .clone_from(&attempt.mark.approver.clone());
+    let approver = attempt.mark.approver.clone();
+    attempt.proposal.name_approver(approver);
     desk.end(&attempt, applied()).await;
     assert_eq!(open(&desk).await, []);
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use operators_kernel::life::{ASKED_FOR, Approval, NoteKind, NoteName};
 use operators_kernel::{
-    Claim, ClaimAnswer, Clearance, Directive, DirectiveAnswer, Disposition, ForgetAnswer, OnAlert,
-    Order, Packed, PolicyRef, QuestionRef, Reason, ReceiptKind, ReceiptOutcome, Refusal, Text,
-    Timestamp, TrustDecision,
+    Claim, ClaimAnswer, Clearance, Directive, DirectiveAnswer, Disposition, ForgetAnswer, KnownBy,
+    OnAlert, Order, Packed, Person, PolicyRef, QuestionRef, Reason, ReceiptKind, ReceiptOutcome,
+    Refusal, Text, Timestamp, TrustDecision,
 };
 
 use super::desk::{Desk, again, applied, ask, failed, fresh_id, moment, unheard};
@@ -33,7 +33,10 @@ fn policy(digest: &str) -> PolicyRef {
 fn directive(order: Order) -> Directive {
     Directive {
         order,
-        by: "grace".to_owned(),
+        by: Person {
+            name: "grace".to_owned(),
+            known_by: Some(KnownBy::System),
+        },
         note: Some("seen".to_owned()),
         receipt_id: fresh_id(),
         at: moment(),
@@ -146,6 +149,7 @@ pub async fn what_needs_approval_waits_and_then_runs_with_its_approver(bench: &d
     let receipt = desk.receipt(&yes.receipt_id).await;
     assert_eq!(receipt.kind, ReceiptKind::Approve);
     assert_eq!(receipt.approver.as_deref(), Some("grace"));
+    assert_eq!(receipt.known_by, Some(KnownBy::System));
     let cited = receipt.original_receipt_id.expect("cites the question");
     assert_eq!(cited, claim.proposal.receipt_id);
     assert_eq!(receipt.idempotency_key, key("k1"));
@@ -154,9 +158,11 @@ pub async fn what_needs_approval_waits_and_then_runs_with_its_approver(bench: &d
     let ClaimAnswer::Claimed(mark) = desk.ask(&run).await else {
         panic!("approved, but not granted");
     };
-    assert_eq!(mark.approver.as_deref(), Some("grace"));
+    let person = mark.approver.clone().expect("a person");
+    assert_eq!(person.name, "grace");
     let record = desk.key("k1").await;
     assert_eq!(record.proposal.approver.as_deref(), Some("grace"));
+    assert_eq!(record.proposal.known_by, Some(KnownBy::System));
     assert_eq!(record.mark(), mark);
 }
 

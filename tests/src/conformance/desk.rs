@@ -69,6 +69,7 @@ pub fn ask(entity_key: &str, idempotency_key: &str) -> Claim {
             policy: None,
             note: None,
             approver: None,
+            known_by: None,
             limits: Vec::new(),
             proposed_at: at,
         }),
@@ -332,7 +333,7 @@ impl Desk {
 
     /// A person answers a doubt.
     pub async fn resolve(&self, name: &str, attempt: u32, verdict: Verdict) -> ResolveAnswer {
-        let person = Resolver::Person("ada".to_owned());
+        let person = Resolver::Person("ada".into());
         self.answer(name, attempt, verdict, person).await
     }
 
@@ -340,7 +341,7 @@ impl Desk {
     pub async fn forget(&self, name: &str) -> ForgetAnswer {
         let wish = Forget {
             key: key(name),
-            by: "ada".to_owned(),
+            by: "ada".into(),
             note: Some("on purpose".to_owned()),
             receipt_id: fresh_id(),
             at: moment(),

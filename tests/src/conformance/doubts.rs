@@ -388,7 +388,7 @@ pub async fn not_applied_is_believed_only_when_nothing_can_land(bench: &dyn Benc
     claim.max_land = LONG;
     doubt(&desk, &claim).await;
     let before = (desk.key("k1").await, desk.trail().await);
-    for by in [Resolver::Person("ada".to_owned()), Resolver::Probe] {
+    for by in [Resolver::Person("ada".into()), Resolver::Probe] {
         let told = desk.answer("k1", 1, Verdict::NotApplied, by).await;
         let ResolveAnswer::MayStillLand(wait) = told else {
             panic!("believed: {told:?}")

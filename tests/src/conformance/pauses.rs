@@ -21,7 +21,7 @@ fn named(name: &str) -> OperatorName {
 fn directive(order: Order) -> Directive {
     Directive {
         order,
-        by: "ada".to_owned(),
+        by: "ada".into(),
         note: Some("too many holds".to_owned()),
         receipt_id: fresh_id(),
         at: moment(),

@@ -50,7 +50,7 @@ pub async fn pruning(desk: &Desk, from: u64, to: u64) -> Pruning {
 pub async fn order(desk: &Desk, pruning: &Pruning) -> DirectiveAnswer {
     let directive = Directive {
         order: Order::Prune(Box::new(pruning.clone())),
-        by: "ada".to_owned(),
+        by: "ada".into(),
         note: Some("older than a year".to_owned()),
         receipt_id: pruning.by.clone(),
         at: moment(),

@@ -255,7 +255,7 @@ async fn record(
 ) -> Result<()> {
     let directive = Directive {
         order: Order::Prune(Box::new(pruning.clone())),
-        by: args.decided.who.name()?,
+        by: args.decided.who.person()?,
         note: Some(args.decided.because.clone()),
         receipt_id: pruning.by.clone(),
         at: clock.now(),

@@ -28,7 +28,7 @@ pub(super) async fn run(args: RotateKeyArgs, project: Option<&Path>) -> Result<E
     let change = KeyChange {
         old: now,
         new: now,
-        by: args.decided.who.name()?,
+        by: args.decided.who.person()?,
         note: Some(args.decided.because),
         receipt_id: clock.id(IdKind::Receipt),
         at: clock.now(),

@@ -49,6 +49,7 @@ fn claim() -> Claim {
         policy: None,
         note: None,
         approver: None,
+        known_by: None,
         limits: Vec::new(),
         proposed_at: Timestamp::from_micros(1),
     };

@@ -44,6 +44,7 @@ fn slip(tenant_id: &str, receipt_id: &str) -> Slip {
         policy: None,
         note: None,
         approver: None,
+        known_by: None,
         limits: Vec::new(),
         proposed_at: Timestamp::from_micros(1),
     };

@@ -38,7 +38,7 @@ fn pause(receipt_id: &'static str) -> (Box<dyn Job>, Reply<DirectiveAnswer>) {
     job(move |rows| {
         let directive = Directive {
             order: Order::Pause(None),
-            by: "ada".to_owned(),
+            by: "ada".into(),
             note: None,
             receipt_id: receipt_id.into(),
             at: Timestamp::from_micros(0),
