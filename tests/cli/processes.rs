@@ -1,15 +1,20 @@
 //! Several commands at once, signals, and one that dies.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use operators::{Disposition, ReceiptOutcome};
+use operators_tests::postgres::{self, Database};
 use serde_json::{Value, json};
+use sqlx::Row as _;
 
 use crate::support::{Project, Running, hold};
 use crate::vendor::{Answer, Vendor};
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn start(project: &Project, plan: &Value) -> Running {
     let args = ["run", "--once", "--json", "--plan", "-"];
@@ -140,4 +145,65 @@ fn a_run_that_is_killed_mid_call_leaves_a_doubt_not_a_second_effect() {
     assert_eq!(said.decisions(), ["BLOCK"]);
     assert_eq!(vendor.requests().len(), 1);
     project.run(&["doctor"]).ended(0);
+}
+
+/// Waits until a run waits in the store's queue.
+fn wait_for_a_waiter(waiters: impl Fn() -> i64) {
+    let start = Instant::now();
+    while waiters() == 0 {
+        assert!(start.elapsed() < PATIENCE, "nobody waits");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Interrupts a run that only waits behind another's call, and holds it to its word.
+fn give_up_the_wait(project: &Project, vendor: &Vendor, waiters: impl Fn() -> i64) {
+    let waits = start(project, &json!([hold("SO-1"), hold("SO-2")]));
+    wait_for_a_waiter(waiters);
+    signal(&waits, Signal::SIGINT);
+    let said = waits.end().ended(1);
+    said.tells("`SO-1:hold` waited for its turn, and nothing was sent for it");
+    said.tells("interrupted: 2 of 2 not proposed");
+    assert!(!said.stderr.contains("finishing"), "{said:#?}");
+    assert_eq!(vendor.requests().len(), 1, "{said:#?}");
+}
+
+/// Rule 2.7. It said "finishing the action in flight", and waited on.
+#[test]
+fn an_interrupt_gives_up_an_action_that_only_waits() {
+    let (vendor, gate) = Vendor::gated();
+    let project = Project::with(&vendor.config());
+    let first = start(&project, &json!([hold("SO-1")]));
+    vendor.wait_for(1);
+    let file = rusqlite::Connection::open(project.path(".operators/store.db"));
+    let file = file.expect("the store");
+    let waiters = || {
+        let counted = file.query_row("SELECT count(*) FROM waiter", [], |row| row.get(0));
+        counted.expect("a count")
+    };
+    give_up_the_wait(&project, &vendor, waiters);
+    gate.open();
+    assert!(first.end().ended(0).results()[0].ok);
+    assert_eq!(waiters(), 0, "its place was given back");
+}
+
+/// The same behind a process that was killed, for which Postgres has no other sign than its lease.
+#[test]
+fn an_interrupt_gives_up_a_wait_for_the_lease_of_the_dead() {
+    let Some(server) = postgres::url() else {
+        return;
+    };
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let database = runtime.block_on(Database::fresh(server));
+    let url = database.url();
+    let (vendor, _gate) = Vendor::gated();
+    let project = Project::with(&format!("{}[store]\nurl = '{url}'\n", vendor.config()));
+    let first = start(&project, &json!([hold("SO-1")]));
+    vendor.wait_for(1);
+    signal(&first, Signal::SIGKILL);
+    assert_eq!(first.end().code, None);
+    let count = "SELECT count(*) FROM operators.waiter";
+    give_up_the_wait(&project, &vendor, || {
+        runtime.block_on(postgres::run(&url, count))[0].get(0)
+    });
 }

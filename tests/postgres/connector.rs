@@ -186,8 +186,14 @@ async fn a_statement_commits_or_changes_nothing() {
         ),
         other => panic!("{other:?}"),
     }
-    match invoke("postgres://nobody@127.0.0.1:1/none", "get", json!({})).await {
-        InvokeOutcome::NotApplied(_) => {}
+    // Where it was refused is said, and not the password.
+    let nobody = "postgres://nobody:hunter2@127.0.0.1:1/none";
+    match invoke(nobody, "get", json!({})).await {
+        InvokeOutcome::NotApplied(error) => {
+            let told = error.message;
+            assert!(told.contains("no connection to 127.0.0.1:1: "), "{told}");
+            assert!(!told.contains("hunter2"), "{told}");
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -260,7 +260,9 @@ fn tell_stopped(stopped: &Stopped, done: usize, planned: usize) -> Exit {
             ));
             return Exit::Ok;
         }
-        Stopped::Interrupted => anyhow!("interrupted: {left} of {planned} not proposed"),
+        Stopped::Interrupted | Stopped::GivenUp(_) => {
+            anyhow!("interrupted: {left} of {planned} not proposed")
+        }
         Stopped::Abandoned(key) => {
             anyhow!("interrupted while key `{key}` was at work: it may be in doubt now")
         }

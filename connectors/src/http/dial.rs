@@ -28,7 +28,7 @@ use url::Url;
 
 use crate::http::address::{Blocked, BoxError, Guard};
 use crate::http::departure::{Asking, Carried};
-use crate::http::sender::{Unanswered, innermost};
+use crate::http::sender::{Unanswered, innermost, unconnected};
 
 /// How long finding and greeting the vendor may take at most. It ends before the call's deadline,
 /// so that a vendor that cannot be reached is a definite failure and not a doubt.
@@ -82,7 +82,7 @@ impl Dialer {
         };
         match tokio::time::timeout(self.within, self.connect(url, tls)).await {
             Ok(connected) => connected,
-            Err(_elapsed) => Err(Unanswered::NoConnection("none was made in time".to_owned())),
+            Err(_elapsed) => Err(unconnected(url, "none was made in time")),
         }
     }
 
@@ -91,14 +91,14 @@ impl Dialer {
         url: &Url,
         tls: Option<Arc<ClientConfig>>,
     ) -> Result<(Wire, Carried), Unanswered> {
-        let uri: Uri = url.as_str().parse().map_err(|error| no(&error))?;
+        let uri: Uri = url.as_str().parse().map_err(|error| no(url, &error))?;
         let mut connector = HttpConnector::new_with_resolver(Names(Arc::clone(&self.guard)));
         connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_keepalive(Some(KEEPALIVE));
         connector.set_keepalive_interval(Some(KEEPALIVE));
         connector.set_keepalive_retries(Some(KEEPALIVE_TRIES));
-        let stream = connector.call(uri).await.map_err(|error| no(&error))?;
+        let stream = connector.call(uri).await.map_err(|error| no(url, &error))?;
         let carried = Carried::default();
         let stream = Asking::new(stream.into_inner(), carried.clone());
         let stream: Box<dyn Duplex> = match tls {
@@ -106,7 +106,7 @@ impl Dialer {
             Some(tls) => {
                 let name = server_name(url)?;
                 let greeted = TlsConnector::from(tls).connect(name, stream).await;
-                Box::new(greeted.map_err(|error| no(&error))?)
+                Box::new(greeted.map_err(|error| no(url, &error))?)
             }
         };
         Ok((TokioIo::new(stream), carried))
@@ -150,15 +150,15 @@ pub(crate) fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, S
 fn server_name(url: &Url) -> Result<ServerName<'static>, Unanswered> {
     let host = url.host_str().unwrap_or_default();
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    ServerName::try_from(bare.to_owned()).map_err(|error| no(&error))
+    ServerName::try_from(bare.to_owned()).map_err(|error| no(url, &error))
 }
 
 /// What there is to say about a connection that was not made.
-fn no(error: &(dyn Error + 'static)) -> Unanswered {
+fn no(url: &Url, error: &(dyn Error + 'static)) -> Unanswered {
     let cause = innermost(error);
     match cause.downcast_ref::<Blocked>() {
         Some(blocked) => Unanswered::NotSent(blocked.to_string()),
-        None => Unanswered::NoConnection(cause.to_string()),
+        None => unconnected(url, cause),
     }
 }
 

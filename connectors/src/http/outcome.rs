@@ -124,7 +124,7 @@ fn unreadable(label: &str, status: u16, problem: &str) -> InvokeOutcome {
 pub(crate) fn of_failure(failure: &Unanswered, label: &str, hidden: &Hidden) -> InvokeOutcome {
     let told = no_answer(failure, label, hidden);
     match failure {
-        Unanswered::NotSent(_) | Unanswered::NoConnection(_) => not_applied(told),
+        Unanswered::NotSent(_) | Unanswered::NoConnection { .. } => not_applied(told),
         Unanswered::Late | Unanswered::Broken(_) => unknown(told),
     }
 }
@@ -133,9 +133,9 @@ pub(crate) fn of_failure(failure: &Unanswered, label: &str, hidden: &Hidden) -> 
 pub(crate) fn no_answer(failure: &Unanswered, label: &str, hidden: &Hidden) -> String {
     match failure {
         Unanswered::NotSent(problem) => format!("{label} was not sent: {problem}"),
-        Unanswered::NoConnection(cause) => {
-            let cause = hidden.quote(cause);
-            format!("{label} was not sent: no connection: {cause}")
+        Unanswered::NoConnection { to, cause } => {
+            let (to, cause) = (hidden.quote(to), hidden.quote(cause));
+            format!("{label} was not sent: no connection to {to}: {cause}")
         }
         Unanswered::Late => format!("{label} got no answer in time"),
         Unanswered::Broken(cause) => format!("{label} got no answer: {}", hidden.quote(cause)),

@@ -55,8 +55,13 @@ pub(crate) struct Terms {
 pub(crate) enum Unanswered {
     /// Not one byte of it left, and why.
     NotSent(String),
-    /// Not one byte of it left, because there was no connection, and why.
-    NoConnection(String),
+    /// Not one byte of it left, because there was no connection.
+    NoConnection {
+        /// Host and port.
+        to: String,
+        /// Why.
+        cause: String,
+    },
     /// It may have left, and no answer came in time.
     Late,
     /// It may have left, and what became of the connection.
@@ -156,7 +161,7 @@ impl Sender {
         // By the time this is judged, nothing can leave any more: the attempt is gone.
         let ended = bounded(until, attempt).await;
         match ended.unwrap_or(Err(Stopped::Late)) {
-            Err(stopped) => Err(judged(stopped, &departure)),
+            Err(stopped) => Err(judged(stopped, &departure, &request.url)),
             Ok((line, answer)) => {
                 let (head, body) = answer.into_parts();
                 Ok(Answer {
@@ -270,17 +275,27 @@ impl Answer {
 }
 
 /// What is known of a request without an answer.
-fn judged(stopped: Stopped, departure: &Departure) -> Unanswered {
+fn judged(stopped: Stopped, departure: &Departure, url: &Url) -> Unanswered {
     match (departure.has_left(), departure.refused(), stopped) {
         (false, Some(refused), _) => Unanswered::NotSent(refused.to_owned()),
         (true, Some(refused), _) => Unanswered::Broken(format!("its rest was kept: {refused}")),
         (_, None, Stopped::Unmade(unanswered)) => unanswered,
-        (false, None, Stopped::Late) => Unanswered::NoConnection("none took it in time".to_owned()),
+        (false, None, Stopped::Late) => unconnected(url, "none took it in time"),
         (true, None, Stopped::Late) => Unanswered::Late,
-        (false, None, Stopped::Broken(error)) => {
-            Unanswered::NoConnection(innermost(&error).to_string())
-        }
+        (false, None, Stopped::Broken(error)) => unconnected(url, innermost(&error)),
         (true, None, Stopped::Broken(error)) => Unanswered::Broken(innermost(&error).to_string()),
+    }
+}
+
+/// No connection, where to, and why.
+pub(crate) fn unconnected(url: &Url, cause: impl fmt::Display) -> Unanswered {
+    let host = url.host_str().unwrap_or_default();
+    Unanswered::NoConnection {
+        to: match url.port_or_known_default() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        },
+        cause: cause.to_string(),
     }
 }
 

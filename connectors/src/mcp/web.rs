@@ -202,7 +202,7 @@ impl Bounded {
             Err(Unanswered::NotSent(problem)) => {
                 return Err(Fault::new(Meaning::NotTaken, problem));
             }
-            Err(Unanswered::NoConnection(cause)) => (
+            Err(Unanswered::NoConnection { cause, .. }) => (
                 Meaning::NotTaken,
                 format!("no connection to {place}"),
                 cause,

@@ -46,8 +46,7 @@ pub(crate) fn options_of_store(url: &str) -> Result<PgConnectOptions, Fault> {
 
 /// Runs one piece of work.
 pub(crate) async fn run(options: PgConnectOptions, job: &Job) -> Result<Rows, Fault> {
-    let connected = PgConnection::connect_with(&options).await;
-    let mut connection = connected.map_err(|error| nothing(&error))?;
+    let mut connection = connect(&options).await?;
     simply(&mut connection, begin(job))
         .await
         .map_err(|error| nothing(&error))?;
@@ -142,6 +141,23 @@ fn millis(time: Duration) -> i32 {
 async fn simply(connection: &mut PgConnection, statements: String) -> Result<(), sqlx::Error> {
     let ran = connection.execute(sqlx::AssertSqlSafe(statements)).await;
     ran.map(drop)
+}
+
+/// A connection; the error says where none was made.
+pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, Fault> {
+    let connected = PgConnection::connect_with(options).await;
+    connected.map_err(|error| {
+        let host = match options.get_socket() {
+            Some(folder) => folder.display().to_string(),
+            None => options.get_host().to_owned(),
+        };
+        let port = options.get_port();
+        let why = match &error {
+            sqlx::Error::Io(error) => error.to_string(),
+            _ => told(&error),
+        };
+        Fault::Nothing(format!("no connection to {host}:{port}: {why}"))
+    })
 }
 
 fn nothing(error: &sqlx::Error) -> Fault {

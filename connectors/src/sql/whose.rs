@@ -109,8 +109,7 @@ async fn is_store(url: &str, store: &str) -> Result<bool, Fault> {
 }
 
 async fn begun(options: PgConnectOptions) -> Result<PgConnection, Fault> {
-    let connected = PgConnection::connect_with(&options).await;
-    let mut connection = connected.map_err(|error| untold(&error))?;
+    let mut connection = postgres::connect(&options).await?;
     let begun = connection.execute("BEGIN").await;
     begun.map_err(|error| untold(&error))?;
     Ok(connection)

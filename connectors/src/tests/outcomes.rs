@@ -251,11 +251,18 @@ async fn a_vendor_that_cannot_be_reached_is_a_definite_failure() {
     };
     let plain = Vendor::always(Reply::Close(b"no TLS here".to_vec()));
     let cases = [
-        (format!("http://{closed}"), "refused"),
-        ("http://no-such-host.invalid".to_owned(), "no connection"),
-        (format!("https://{}", plain.address), "no connection"),
+        (format!("http://{closed}"), format!("to {closed}: ")),
+        (
+            "http://no-such-host.invalid".to_owned(),
+            "to no-such-host.invalid:80: ".to_owned(),
+        ),
+        (
+            format!("https://{}", plain.address),
+            format!("to {}: ", plain.address),
+        ),
     ];
-    for (base, word) in cases {
+    for (base, place) in cases {
+        let word = &format!("no connection {place}");
         let registry = build(&toml(&base)).expect("config");
         let message = not_applied(invoke(&registry, &call("do", json!({"k": "canary"}))).await);
         assert!(

@@ -97,7 +97,7 @@ async fn only_the_named_authority_is_trusted_and_only_for_its_name() {
     ] {
         let message = not_applied(outcome(host, more).await);
         assert!(
-            message.starts_with("`POST /do` was not sent: no connection: "),
+            message.starts_with("`POST /do` was not sent: no connection to "),
             "{message}"
         );
     }

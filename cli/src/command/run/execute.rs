@@ -39,6 +39,8 @@ pub(crate) enum Stopped {
     OnFailure,
     /// Ctrl-C; what was in flight is finished.
     Interrupted,
+    /// Ctrl-C while this key waited for its turn; it was given up.
+    GivenUp(IdempotencyKey),
     /// Ctrl-C twice; this key was in flight.
     Abandoned(IdempotencyKey),
     /// The executor could not say what happened.
@@ -59,7 +61,7 @@ pub(crate) async fn execute(
         .await
         .context("no action was run")?;
     let mut results = Vec::with_capacity(jobs.len());
-    let mut stopped = None;
+    let (mut stopped, mut last) = (None, None);
     let live = Live::start();
     let total: usize = jobs.iter().map(|job| job.plan.actions.len()).sum();
     let mut number = 0;
@@ -73,9 +75,13 @@ pub(crate) async fn execute(
                 action.tool,
                 shown(&action.idempotency_key)
             ));
-            let waiting = waiting(&*store, &job.context, action);
+            let looking = Looking {
+                store: &*store,
+                context: &job.context,
+                action,
+            };
             let work = executor.run_action(&job.context, action.clone());
-            let one = act(work, waiting, action, &mut interrupts, &mut asked).await;
+            let one = act(work, looking, &mut interrupts, &mut asked).await;
             stopped = match one {
                 Ok(result) => {
                     let failed = !result.ok && stop_on_failure;
@@ -90,6 +96,7 @@ pub(crate) async fn execute(
                 Err(reason) => Some(reason),
             };
             if stopped.is_some() {
+                last = Some(looking);
                 break;
             }
         }
@@ -99,6 +106,14 @@ pub(crate) async fn execute(
         }
     }
     drop(live);
+    stop(executor).await;
+    if let (Some(Stopped::GivenUp(key)), Some(last)) = (&stopped, last) {
+        stopped = Some(last.given_up(key).await);
+    }
+    Ok(Executed { results, stopped })
+}
+
+async fn stop(executor: DeterministicExecutor) {
     match tokio::time::timeout(STOP_PATIENCE, executor.stop()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => warn(&format!(
@@ -107,65 +122,135 @@ pub(crate) async fn execute(
         )),
         Err(_) => warn("the session did not end in time; it ends by itself after its lease"),
     }
-    Ok(Executed { results, stopped })
 }
 
-/// One action. The first Ctrl-C lets it finish, the second leaves it in doubt.
+/// Where an action is, as the store has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Nothing of it is recorded: it waits for its turn, or only reads.
+    Waits,
+    /// It was claimed by this run.
+    Works,
+    /// The store does not say.
+    NotKnown,
+}
+
+/// What of an action can be seen in the store meanwhile.
+#[derive(Clone, Copy)]
+struct Looking<'a> {
+    store: &'a dyn DurableExec,
+    context: &'a RunContext,
+    action: &'a PlannedAction,
+}
+
+/// One action. The first Ctrl-C lets it finish if its turn has come, and gives it up if not; the second
+/// leaves it in doubt.
 async fn act(
     work: impl Future<Output = Result<ActionResult, ExecError>>,
-    waiting: impl Future<Output = Infallible>,
-    action: &PlannedAction,
+    looking: Looking<'_>,
     interrupts: &mut Interrupts,
     asked: &mut bool,
 ) -> Result<ActionResult, Stopped> {
-    let (mut work, mut waiting) = (Box::pin(work), Box::pin(waiting));
+    let (mut work, mut waiting) = (Box::pin(work), Box::pin(looking.wait()));
+    let key = &looking.action.idempotency_key;
+    let mut stage = None;
     loop {
         tokio::select! {
             result = &mut work => return result.map_err(Stopped::Error),
             never = &mut waiting => match never {},
             () = interrupts.next() => {
                 if std::mem::replace(asked, true) {
-                    return Err(Stopped::Abandoned(action.idempotency_key.clone()));
+                    return Err(Stopped::Abandoned(key.clone()));
                 }
-                note("finishing the action in flight; Ctrl-C again leaves it in doubt");
+                stage = Some(Box::pin(looking.stage()));
+            }
+            found = found(&mut stage) => {
+                stage = None;
+                match found {
+                    Stage::Waits => return Err(Stopped::GivenUp(key.clone())),
+                    Stage::Works => {
+                        note("finishing the action in flight; Ctrl-C again leaves it in doubt");
+                    }
+                    Stage::NotKnown => note(
+                        "the store does not say whether the action is in flight, so its end is \
+                         awaited; Ctrl-C again leaves it, perhaps in doubt",
+                    ),
+                }
             }
         }
     }
 }
 
-/// Says what an action waits for that takes long: an attempt of another run on its key or entity.
-/// Each is told once, and again when something else is known of its owner.
-async fn waiting(
-    store: &dyn DurableExec,
-    context: &RunContext,
-    action: &PlannedAction,
-) -> Infallible {
-    let mut told: Option<(IdempotencyKey, OwnerState)> = None;
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        // The run itself says what is wrong with the store.
-        let Ok((in_flight, now)) = store.in_flight(&context.tenant).await else {
-            continue;
-        };
-        let before = in_flight.iter().find(|one| {
-            let proposal = &one.key.proposal;
-            let is_before = proposal.entity_key == action.entity_key
-                || proposal.idempotency_key == action.idempotency_key;
-            is_before && proposal.run_id != context.run_id
-        });
-        let Some(before) = before else { continue };
-        let key = &before.key.proposal.idempotency_key;
-        let seen = (key.clone(), before.owner);
-        if told.as_ref() == Some(&seen) {
-            continue;
+/// What a look finds; never, without one.
+async fn found<F: Future + Unpin>(look: &mut Option<F>) -> F::Output {
+    match look {
+        Some(look) => look.await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Looking<'_> {
+    /// What became of an action that was given up and whose executor has stopped: its turn may have
+    /// come in that very moment.
+    async fn given_up(&self, key: &IdempotencyKey) -> Stopped {
+        match self.stage().await {
+            Stage::Waits => {
+                let key = shown(key);
+                note(&format!(
+                    "`{key}` waited for its turn, and nothing was sent for it"
+                ));
+                Stopped::Interrupted
+            }
+            Stage::Works | Stage::NotKnown => Stopped::Abandoned(key.clone()),
         }
-        note(&format!(
-            "`{}` waits for key `{}`, in flight for {}: {}",
-            shown(&action.idempotency_key),
-            shown(key),
-            duration(before.key.first_intent_at.until(now)),
-            owner_in_words(before, now)
-        ));
-        told = Some(seen);
+    }
+
+    /// Where the action is.
+    async fn stage(&self) -> Stage {
+        let tenant = &self.context.tenant;
+        let key = self.store.key(tenant, &self.action.idempotency_key).await;
+        match key {
+            Ok(Some(record)) if record.proposal.run_id == self.context.run_id => Stage::Works,
+            Ok(_) => Stage::Waits,
+            Err(_) => Stage::NotKnown,
+        }
+    }
+
+    /// Says what the action waits for that takes long: an attempt of another run on its key or
+    /// entity. Each is told once, and again when something else is known of its owner.
+    async fn wait(&self) -> Infallible {
+        let Self {
+            store,
+            context,
+            action,
+        } = *self;
+        let mut told: Option<(IdempotencyKey, OwnerState)> = None;
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            // The run itself says what is wrong with the store.
+            let Ok((in_flight, now)) = store.in_flight(&context.tenant).await else {
+                continue;
+            };
+            let before = in_flight.iter().find(|one| {
+                let proposal = &one.key.proposal;
+                let is_before = proposal.entity_key == action.entity_key
+                    || proposal.idempotency_key == action.idempotency_key;
+                is_before && proposal.run_id != context.run_id
+            });
+            let Some(before) = before else { continue };
+            let key = &before.key.proposal.idempotency_key;
+            let seen = (key.clone(), before.owner);
+            if told.as_ref() == Some(&seen) {
+                continue;
+            }
+            note(&format!(
+                "`{}` waits for key `{}`, in flight for {}: {}",
+                shown(&action.idempotency_key),
+                shown(key),
+                duration(before.key.first_intent_at.until(now)),
+                owner_in_words(before, now)
+            ));
+            told = Some(seen);
+        }
     }
 }
