@@ -101,10 +101,9 @@ impl Notary {
     /// look free there. The edge that is kept stands for every checkpoint before it, so this costs the
     /// same for a log of any length; what was signed behind it is read.
     pub(crate) async fn check(&self) -> Result<()> {
-        let history = self.history()?;
+        let (history, edge) = self.known()?;
         let signed = history.iter().map(|one| one.checkpoint.clone());
         let mut signed: Vec<Checkpoint> = signed.collect();
-        let edge = self.known_edge(&signed);
         signed.retain(|one| one.size >= edge.size() && !is_edge(one, &edge));
         let log = self.store.log();
         let mut held = still_holds(log, &self.tenant, &edge).await?;
@@ -224,10 +223,8 @@ impl Notary {
     }
 
     async fn sign_with(&self, keys: &[&SigningKey]) -> Result<SignedCheckpoint> {
-        let mut history = self.history()?;
+        let (mut history, kept) = self.known()?;
         let last = history.last().cloned();
-        let kept: Vec<_> = history.iter().map(|one| one.checkpoint.clone()).collect();
-        let kept = self.known_edge(&kept);
         // Those before it were believed as they were compared.
         history.retain(|one| one.checkpoint.size >= kept.size());
         let known = Self::believed(history, &self.keyring.public_keys()?)?;
@@ -278,11 +275,15 @@ impl Notary {
         Ok((change.old, change.new))
     }
 
-    /// The edge that was kept, if a checkpoint vouches for it.
-    fn known_edge(&self, known: &[Checkpoint]) -> Frontier {
+    /// Every checkpoint that was signed here, and the edge that was kept, if one of them vouches for it.
+    fn known(&self) -> Result<(Vec<SignedCheckpoint>, Frontier)> {
+        // An edge is kept after its checkpoint: read in this order, another process that signs
+        // meanwhile leaves none without.
         let kept = self.kept_edge();
-        kept.filter(|edge| known.iter().any(|one| is_edge(one, edge)))
-            .unwrap_or_default()
+        let history = self.history()?;
+        let is_vouched = |edge: &Frontier| history.iter().any(|one| is_edge(&one.checkpoint, edge));
+        let edge = kept.filter(is_vouched).unwrap_or_default();
+        Ok((history, edge))
     }
 
     fn kept_edge(&self) -> Option<Frontier> {
