@@ -260,7 +260,7 @@ async fn resolve(project: &Project, args: ResolveArgs) -> Result<Exit> {
         );
     };
     // A mistake of the caller's is found before anything is written.
-    args.decided.who.name()?;
+    args.decided.who.person()?;
     let record = match record.phase {
         Phase::Intent => match after_its_owner(&*store, &tenant, &args, record).await? {
             Owned::Over(record) => *record,
