@@ -119,7 +119,7 @@ impl Arena {
     /// Whether only a person can close a doubt.
     fn is_opaque(&self) -> bool {
         let resolves_itself = matches!(self.effect.as_str(), "file" | "transactional");
-        self.is_local() && !resolves_itself || self.effect == "opaque"
+        self.is_local() && !resolves_itself || matches!(self.effect.as_str(), "opaque" | "mcp-web")
     }
 
     /// A victim's orders to run the whole plan.

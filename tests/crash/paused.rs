@@ -51,6 +51,15 @@ fn a_paused_call_of_http_is_not_sent_after_it_was_given_up() {
     }
 }
 
+/// By rules 4.6, 4.12: likewise a call of an MCP server, the fourth request of its connection after
+/// two to greet it and one for its tools.
+#[test]
+fn a_paused_call_of_an_mcp_server_is_not_sent_after_it_was_given_up() {
+    if pausing::can_be_had() {
+        sweep("mcp-web", &Place::new("connect", 4));
+    }
+}
+
 /// Pauses at one call; or, if asked to, at each, one process each.
 fn sweep(effect: &str, gate: &Place) {
     if std::env::var("OPERATORS_PAUSES").as_deref() != Ok("all") {

@@ -64,10 +64,12 @@ async fn main() -> std::io::Result<()> {
     }
 }
 
+#[derive(Clone)]
 struct Request {
     method: String,
     path: String,
     headers: HashMap<String, String>,
+    body: Vec<u8>,
 }
 
 impl Request {
@@ -90,6 +92,7 @@ impl Sink {
         let path = request.path.split('?').next().unwrap_or_default();
         match (request.method.as_str(), path) {
             ("POST", path) if path.starts_with("/apply") => self.apply(stream, &request).await,
+            ("POST", "/mcp") => self.mcp(stream, request).await,
             ("GET", "/log") => {
                 let log = json!(self.world().hits);
                 answer(&mut stream, 200, &log).await
@@ -179,6 +182,45 @@ impl Sink {
                 gone.map(drop)
             }
         }
+    }
+
+    /// A server of the Model Context Protocol with one tool. It is told the order's number, from
+    /// which the test's plan makes key and entity, and the downstream key; it always answers.
+    async fn mcp(&self, mut stream: TcpStream, mut request: Request) -> std::io::Result<()> {
+        let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let result = match message["method"].as_str().unwrap_or_default() {
+            "initialize" => json!({
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "sink", "version": "1"},
+            }),
+            "tools/list" => json!({
+                "tools": [{"name": "orders.hold", "inputSchema": {"type": "object"}}],
+            }),
+            "tools/call" => {
+                let params = &message["params"];
+                let order = params["arguments"]["order"].as_u64().unwrap_or_default();
+                let downstream = &params["_meta"]["operators/idempotency-key"];
+                let told = [
+                    (sink::KEY_HEADER, format!("key-{order}")),
+                    (sink::ENTITY_HEADER, format!("order-{}", order % 2)),
+                    (
+                        sink::DOWNSTREAM_HEADER,
+                        downstream.as_str().unwrap_or_default().to_owned(),
+                    ),
+                ];
+                let told = told.map(|(name, text)| (name.to_owned(), text));
+                request.headers.extend(told);
+                let (sequence, _) = self.arrive(&request);
+                let landed = self.land(sequence, &request);
+                self.leave(sequence, Some(200));
+                json!({"content": [], "structuredContent": landed})
+            }
+            // A notice.
+            _ => return answer(&mut stream, 202, &json!({})).await,
+        };
+        let message = json!({"jsonrpc": "2.0", "id": message["id"], "result": result});
+        answer(&mut stream, 200, &message).await
     }
 
     fn arrive(&self, request: &Request) -> (u64, Behaviour) {
@@ -306,6 +348,7 @@ async fn read_request(stream: &mut TcpStream) -> std::io::Result<Request> {
         method: first.next().unwrap_or_default().to_owned(),
         path: first.next().unwrap_or_default().to_owned(),
         headers,
+        body: bytes.split_off(head_end + 4),
     })
 }
 

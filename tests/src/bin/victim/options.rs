@@ -22,7 +22,7 @@ pub struct Options {
     pub file: Option<String>,
     /// Where rows of the effect `sql` go instead of a file: a Postgres database.
     pub database: Option<String>,
-    /// `opaque`, `keyed` or `probeable`.
+    /// `opaque`, `keyed` or `probeable`; or the kind of another connector.
     pub effect: String,
     /// The name under which the store and the sink know this process.
     pub process: String,

@@ -23,7 +23,11 @@ use crate::options::{Options, TOOL};
 /// The tools, each behind a connector that dies where it was told to.
 pub fn registry(options: &Options, wires: &Arc<Wires>) -> Registry {
     let (config, outside) = if let Some(port) = options.sink {
-        (http(options, port), Outside::Sink(port))
+        let config = match options.effect.as_str() {
+            "mcp-web" => mcp_web(options, port),
+            _ => http(options, port),
+        };
+        (config, Outside::Sink(port))
     } else {
         let file = options.file.clone().expect("--sink or --file");
         let config = match options.effect.as_str() {
@@ -40,9 +44,11 @@ pub fn registry(options: &Options, wires: &Arc<Wires>) -> Registry {
     };
     let shop = ConnectorName::parse("shop").expect("a valid name");
     let configs = BTreeMap::from([(shop, config)]);
-    // What an MCP server was accepted as is kept beside the effects.
-    let file = options.file.as_ref().map(Path::new);
-    let folder = file.and_then(Path::parent).unwrap_or(Path::new("/"));
+    // What an MCP server was accepted as is kept beside the effects, or beside the store.
+    let beside = options.file.as_deref();
+    let beside = beside.or_else(|| options.store.strip_prefix("sqlite:"));
+    let folder = beside.and_then(|beside| Path::new(beside).parent());
+    let folder = folder.unwrap_or(Path::new("/"));
     let store = match options.store.strip_prefix("sqlite:") {
         Some(path) => StoreAddress::Sqlite(path.into()),
         None if options.store.starts_with("postgres:") => {
@@ -152,6 +158,23 @@ done
     let argv = ["sh", "-c", SERVER, "server", path].map(str::to_owned);
     ConnectorConfig {
         argv: Some(argv.to_vec()),
+        ..config(options, ConnectorKind::Mcp, ToolConfig::default())
+    }
+}
+
+/// The sink as a server behind an address.
+fn mcp_web(options: &Options, port: u16) -> ConnectorConfig {
+    let headers = [
+        (sink::TENANT_HEADER, &options.tenant),
+        (sink::PROCESS_HEADER, &options.process),
+    ];
+    ConnectorConfig {
+        url: Some(HeaderText::new(format!("http://127.0.0.1:{port}/mcp"))),
+        allow_private_addresses: Some(true),
+        headers: headers
+            .into_iter()
+            .map(|(name, text)| (name.to_owned(), HeaderText::new(text)))
+            .collect(),
         ..config(options, ConnectorKind::Mcp, ToolConfig::default())
     }
 }
