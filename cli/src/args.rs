@@ -140,6 +140,9 @@ pub(crate) enum PolicyCommand {
         /// These files alone [default: all of the project]
         #[arg(value_name = "FILE")]
         files: Vec<PathBuf>,
+        /// Refuse, too, where a rule decides nothing: no tool fits it, or another always outweighs it
+        #[arg(long)]
+        strict: bool,
         /// Print the problems as JSON lines
         #[arg(long)]
         json: bool,
@@ -384,6 +387,9 @@ pub(crate) struct DoctorArgs {
     /// Make what the store needs first: a dynamodb table, if it is not there
     #[arg(long)]
     pub(crate) create: bool,
+    /// Fail, too, where a rule of a policy decides nothing
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// Print JSON lines
     #[arg(long)]
     pub(crate) json: bool,

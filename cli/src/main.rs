@@ -7,6 +7,7 @@ mod config;
 mod deliver;
 mod exit;
 mod filter;
+mod idle;
 mod interrupts;
 mod locate;
 mod log;

@@ -94,10 +94,32 @@ impl<T> Index<T> {
         tool: &ToolName,
         found: &mut Vec<&'a T>,
     ) {
-        let named = self.by_connector.get(connector);
+        self.collect(Some(connector), Some(tool.as_str()), found);
+    }
+
+    /// Adds every entry that speaks of whatever such an entry would speak of, in no promised order.
+    pub(crate) fn collect_covering<'a>(
+        &'a self,
+        connector: Option<&ConnectorName>,
+        tool: Option<&ToolPattern>,
+        found: &mut Vec<&'a T>,
+    ) {
+        // No segment is named `*`, so an open one is found among the open ones alone.
+        self.collect(connector, tool.map(ToolPattern::as_str), found);
+    }
+
+    fn collect<'a>(
+        &'a self,
+        connector: Option<&ConnectorName>,
+        tool: Option<&str>,
+        found: &mut Vec<&'a T>,
+    ) {
+        let named = connector.and_then(|connector| self.by_connector.get(connector));
         for tools in named.into_iter().chain([&self.any_connector]) {
             found.extend(&tools.any_tool);
-            tools.by_name.collect(Some(tool.as_str()), found);
+            if tool.is_some() {
+                tools.by_name.collect(tool, found);
+            }
         }
     }
 }
@@ -150,6 +172,48 @@ mod tests {
             all.extend(longest.iter().cloned());
         }
         all
+    }
+
+    /// One entry covers another if it fits every tool that the other fits.
+    #[test]
+    fn it_finds_exactly_what_covers() {
+        let connectors = [None, Some("shop")];
+        let names: Vec<ToolName> = words(&["a", "b", "c"])
+            .into_iter()
+            .map(|name| ToolName::parse(name).expect("a name"))
+            .collect();
+        let patterns = words(&["a", "*"]).into_iter();
+        let tools: Vec<Option<ToolPattern>> = patterns
+            .map(|text| Some(ToolPattern::parse(&text).expect("a pattern")))
+            .chain([None])
+            .collect();
+        let mut index = Index::default();
+        let mut entries = Vec::new();
+        for connector in connectors {
+            let connector = connector.map(|name| ConnectorName::parse(name).expect(name));
+            for tool in &tools {
+                index.insert(connector.as_ref(), tool.as_ref(), entries.len());
+                entries.push((connector.clone(), tool.clone()));
+            }
+        }
+        let fits = |tool: &Option<ToolPattern>, name: &ToolName| {
+            tool.as_ref().is_none_or(|tool| tool.fits(name))
+        };
+        for (connector, tool) in &entries {
+            let mut covering = Vec::new();
+            index.collect_covering(connector.as_ref(), tool.as_ref(), &mut covering);
+            let mut found: Vec<usize> = covering.into_iter().copied().collect();
+            found.sort_unstable();
+            let mut wanted = Vec::new();
+            for (position, (its_connector, its_tool)) in entries.iter().enumerate() {
+                let is_wider = its_connector.is_none() || its_connector == connector;
+                let mut fitting = names.iter().filter(|name| fits(tool, name));
+                if is_wider && fitting.all(|name| fits(its_tool, name)) {
+                    wanted.push(position);
+                }
+            }
+            assert_eq!(found, wanted, "{connector:?} {tool:?}");
+        }
     }
 
     /// The tree must find what `ToolPattern::fits` says: a BLOCK rule that it loses is a hole.

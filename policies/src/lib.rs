@@ -8,6 +8,7 @@ mod code;
 mod error;
 mod explain;
 mod expression;
+mod idle;
 mod index;
 mod limit;
 mod live;
@@ -30,6 +31,7 @@ pub use explain::{Check, Explanation, Finding};
 pub use expression::{
     EXPRESSION_BYTES_MAX, EXPRESSION_STEPS_MAX, Expression, ExpressionError, QUESTION_STEPS_MAX,
 };
+pub use idle::{Idle, IdleRule, KnownTool, idle_rules};
 pub use limit::{LimitBy, RuleLimit};
 pub use live::{LiveRules, LoadError, Reloaded};
 pub use magnitude::Magnitude;

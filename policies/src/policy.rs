@@ -55,6 +55,11 @@ impl Policy {
         &self.head.file
     }
 
+    /// The operators it is for; `None` is all.
+    pub fn applies_to(&self) -> Option<&BTreeSet<OperatorName>> {
+        self.head.applies_to.as_ref()
+    }
+
     /// Its rules, in the order of the file.
     pub fn rules(&self) -> &[Rule] {
         &self.rules

@@ -46,7 +46,7 @@ const COMMANDS: &[(&[&str], &[&str])] = &[
     (&["plan"], &["check"]),
     (&["plan", "check"], &["<FILE>", "strictly"]),
     (&["policy"], &["check", "eval", "replay", "without running"]),
-    (&["policy", "check"], &["[FILE]...", "--json"]),
+    (&["policy", "check"], &["[FILE]...", "--strict", "--json"]),
     (
         &["policy", "eval"],
         &[

@@ -87,6 +87,63 @@ fn check_tells_files_that_do_not_go_together_and_a_project_without_any() {
     said.tells("warning: there is no policy file, so every action is blocked");
 }
 
+/// A freeze with a mistyped tool was "ok", and stopped nothing.
+#[test]
+fn check_warns_of_a_rule_that_no_tool_fits() {
+    let project = Project::with_file();
+    let freeze = "policy = 'freeze'\nversion = 1\n[[rule]]\nname = 'no holds'\n\
+        connector = 'shop'\ntool = 'order.*'\ndecision = 'BLOCK'\n";
+    project.write("policies/freeze.toml", freeze);
+    let said = project.run(&["policy", "check"]).ended(0);
+    said.tells(
+        "warning: policies/freeze.toml:3: rule `no holds` decides nothing: no configured tool fits \
+         `shop:order.*`, and `shop` has `orders.hold`",
+    );
+    let args = ["policy", "check", "--strict", "--json"];
+    let warnings: Vec<Value> = project.run(&args).ended(3).lines();
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    assert_eq!(warnings[0]["severity"], "warning");
+    assert_eq!(warnings[0]["line"], 3);
+    project
+        .run(&["policy", "check", "--strict", "policies/all.toml"])
+        .ended(0);
+    let said = project.run(&["doctor"]).ended(0);
+    assert!(
+        said.stdout.contains("rule `no holds` decides nothing"),
+        "{said:#?}"
+    );
+    project.run(&["doctor", "--strict"]).ended(1);
+    // Spelled as the tool is, it stops what it should.
+    project.edit("policies/freeze.toml", "order.*", "orders.*");
+    project.run(&["policy", "check", "--strict"]).ended(0);
+    project.run(&["doctor", "--strict"]).ended(0);
+    let said = project.plan(&json!([hold("SO-1")])).ended(3);
+    assert_eq!(said.decisions(), ["BLOCK"]);
+}
+
+/// No order counts, and nothing is stronger for being more exact.
+#[test]
+fn check_warns_of_a_rule_that_another_always_outweighs_and_of_a_policy_for_nobody() {
+    let project = Project::with_file();
+    let exact = "policy = 'exact'\nversion = 1\napplies_to = ['nobody']\n[[rule]]\nname = 'holds'\n\
+        tool = 'orders.hold'\ndecision = 'ALLOW'\n";
+    project.write("policies/exact.toml", exact);
+    project.edit("policies/all.toml", "'ALLOW'", "'BLOCK'");
+    let said = project.run(&["policy", "check", "--strict"]).ended(3);
+    said.tells(
+        "policies/exact.toml:4: rule `holds` decides nothing: rule `everything` \
+         (policies/all.toml:3) says BLOCK of all that it speaks of",
+    );
+    said.tells("policy `exact` applies to `nobody`, and the project has no such operator");
+    said.tells("refused: `--strict` wants every rule to decide something");
+    // Without its connectors it is still a check of the policies.
+    let config = project.read("operators.toml");
+    project.write("operators.toml", config + "args_schema = 'nowhere.json'\n");
+    let said = project.run(&["policy", "check"]).ended(0);
+    said.tells("whether tools fit the rules was not looked at: ");
+    said.tells("rule `holds` decides nothing");
+}
+
 #[test]
 fn eval_tells_verdict_rule_and_what_every_constraint_saw() {
     let project = careful();

@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::args::DoctorArgs;
 use crate::compose;
 use crate::exit::Exit;
+use crate::idle;
 use crate::notify::{self, Channel};
 use crate::output::{JsonLines, data, hanging, note, shown, unless_gone};
 use crate::planner;
@@ -127,7 +128,10 @@ async fn examine(found: &mut Diagnosis, project: &Project, args: &DoctorArgs) ->
             counted(trust.all().count(), "file")
         )
     });
-    if trust.is_some_and(|trust| trust.policies.is_empty()) {
+    if trust
+        .as_ref()
+        .is_some_and(|trust| trust.policies.is_empty())
+    {
         let told = "no policy file, so every action is blocked; add one";
         found.add("policies", Health::Note, told);
     }
@@ -141,6 +145,16 @@ async fn examine(found: &mut Diagnosis, project: &Project, args: &DoctorArgs) ->
     });
     if let Some(registry) = &registry {
         at_least_once(found, registry);
+    }
+    if let Some(trust) = &trust {
+        let health = if args.strict {
+            Health::Failed
+        } else {
+            Health::Note
+        };
+        for warning in idle::warnings(project, &trust.policies, &trust.own, registry.as_deref()) {
+            found.add("policies", health, warning.told());
+        }
     }
     operators(found, project, registry.as_deref());
     let channels = notify::channels(project);

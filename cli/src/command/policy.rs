@@ -15,7 +15,11 @@ use crate::project::Project;
 pub(crate) async fn run(command: PolicyCommand, project: Option<&Path>) -> Result<Exit> {
     let project = Project::open(project)?;
     match command {
-        PolicyCommand::Check { files, json } => check::run(&project, &files, json),
+        PolicyCommand::Check {
+            files,
+            strict,
+            json,
+        } => check::run(&project, &files, strict, json),
         PolicyCommand::Eval(args) => eval::run(&project, &args).await,
         PolicyCommand::Replay(args) => replay::run(&project, args).await,
     }

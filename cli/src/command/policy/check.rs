@@ -1,19 +1,23 @@
-//! `operators policy check`: every problem of every policy file, with its place.
+//! `operators policy check`: every problem of every policy file, with its place, and every rule that
+//! decides nothing.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use operators_policies::{PolicyError, PolicyProblems, loading};
+use operators_policies::{Policy, PolicyError, PolicyProblems, loading};
 use serde::Serialize;
 
-use crate::compose;
+use crate::compose::{self, Trust};
 use crate::exit::Exit;
+use crate::idle::{self, Warning};
 use crate::output::{self, JsonLines, data, shown, unless_gone};
 use crate::project::Project;
 
 /// A problem, as `--json` shows it.
 #[derive(Debug, Serialize)]
 struct Told<'a> {
+    severity: &'static str,
     file: String,
     line: Option<usize>,
     column: Option<usize>,
@@ -25,6 +29,7 @@ impl<'a> Told<'a> {
     fn of(error: &'a PolicyError) -> Self {
         let (line, column) = error.place().unzip();
         Self {
+            severity: "error",
             file: error.file().display().to_string(),
             line,
             column,
@@ -32,9 +37,20 @@ impl<'a> Told<'a> {
             remedy: error.remedy(),
         }
     }
+
+    fn of_warning(warning: &'a Warning) -> Self {
+        Self {
+            severity: "warning",
+            file: warning.file.clone(),
+            line: warning.line,
+            column: None,
+            problem: &warning.problem,
+            remedy: warning.remedy,
+        }
+    }
 }
 
-pub(crate) fn run(project: &Project, files: &[PathBuf], json: bool) -> Result<Exit> {
+pub(crate) fn run(project: &Project, files: &[PathBuf], strict: bool, json: bool) -> Result<Exit> {
     let chosen = if files.is_empty() {
         compose::policy_files(project)?
     } else {
@@ -49,17 +65,72 @@ pub(crate) fn run(project: &Project, files: &[PathBuf], json: bool) -> Result<Ex
             Err(found) => problems.extend(found.iter().cloned()),
         }
     }
-    // Whether they go together can only be told when each of them loads.
+    // Whether they go together, and what decides nothing, can only be told when each of them loads.
+    let mut trust = None;
     if problems.is_empty() && files.is_empty() {
-        problems.extend(together(project)?);
+        match together(project)? {
+            Ok(all) => trust = Some(all),
+            Err(problem) => problems.push(problem),
+        }
     }
-    if json {
-        let mut lines = JsonLines::new();
-        let mut told = problems.iter().map(Told::of);
-        let written = told.try_for_each(|one| lines.line(&one));
-        unless_gone(written.and_then(|()| lines.flush()))?;
+    // A project whose connectors do not load has policies all the same.
+    let registry = compose::registry(project);
+    let none = BTreeMap::new();
+    let (policies, own) = match &trust {
+        Some(trust) => (&trust.policies, &trust.own),
+        None => (&loaded, &none),
+    };
+    let warnings = if problems.is_empty() {
+        let registry = registry.as_ref().ok().map(|registry| &**registry);
+        idle::warnings(project, policies, own, registry)
     } else {
-        let mut told = loaded.iter().map(|policy| {
+        Vec::new()
+    };
+    if let Err(error) = &registry {
+        output::warn(&format!(
+            "the connectors do not load, so whether tools fit the rules was not looked at: {}",
+            shown(&format!("{error:#}"))
+        ));
+    }
+    let found = Found {
+        loaded: &loaded,
+        problems: &problems,
+        warnings: &warnings,
+    };
+    if json {
+        unless_gone(found.json())?;
+    } else {
+        found.tell(chosen.len())?;
+    }
+    let is_idle = !warnings.is_empty() || registry.is_err();
+    Ok(match (problems.is_empty(), strict && is_idle) {
+        (false, _) => Exit::CouldNotRun,
+        (true, true) => {
+            output::note("refused: `--strict` wants every rule to decide something");
+            Exit::Refused
+        }
+        (true, false) => Exit::Ok,
+    })
+}
+
+/// What was found in all the files.
+struct Found<'a> {
+    loaded: &'a [Policy],
+    problems: &'a [PolicyError],
+    warnings: &'a [Warning],
+}
+
+impl Found<'_> {
+    fn json(&self) -> std::io::Result<()> {
+        let mut lines = JsonLines::new();
+        let errors = self.problems.iter().map(Told::of);
+        let mut told = errors.chain(self.warnings.iter().map(Told::of_warning));
+        told.try_for_each(|one| lines.line(&one))?;
+        lines.flush()
+    }
+
+    fn tell(&self, files: usize) -> Result<()> {
+        let mut told = self.loaded.iter().map(|policy| {
             let reference = policy.reference();
             format!(
                 "{}: ok, policy `{}` version {}, {}",
@@ -70,10 +141,13 @@ pub(crate) fn run(project: &Project, files: &[PathBuf], json: bool) -> Result<Ex
             )
         });
         unless_gone(told.try_for_each(|one| data(&one)))?;
-        for problem in &problems {
+        for problem in self.problems {
             output::error(&anyhow::anyhow!("{problem}"));
         }
-        match (chosen.len(), problems.len()) {
+        for warning in self.warnings {
+            output::warn(&warning.told());
+        }
+        match (files, self.problems.len()) {
             (0, _) => output::warn("there is no policy file, so every action is blocked"),
             (_, 0) => {}
             (_, count) => output::note(&format!(
@@ -81,22 +155,18 @@ pub(crate) fn run(project: &Project, files: &[PathBuf], json: bool) -> Result<Ex
                 counted(count, "problem")
             )),
         }
+        Ok(())
     }
-    Ok(if problems.is_empty() {
-        Exit::Ok
-    } else {
-        Exit::CouldNotRun
-    })
 }
 
-/// What is wrong between files that each load.
-fn together(project: &Project) -> Result<Option<PolicyError>> {
-    let Err(error) = compose::trust(project) else {
-        return Ok(None);
-    };
-    match error.downcast::<PolicyError>() {
-        Ok(problem) => Ok(Some(PolicyProblems::from(problem).first)),
-        Err(error) => Err(error),
+/// All policies of the project, or what is wrong between files that each load.
+fn together(project: &Project) -> Result<Result<Trust, PolicyError>> {
+    match compose::trust(project) {
+        Ok(trust) => Ok(Ok(trust)),
+        Err(error) => match error.downcast::<PolicyError>() {
+            Ok(problem) => Ok(Err(PolicyProblems::from(problem).first)),
+            Err(error) => Err(error),
+        },
     }
 }
 
