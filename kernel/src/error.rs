@@ -23,6 +23,9 @@ pub enum ExecError {
         /// Why it is not recorded.
         source: StoreError,
     },
+    /// The session could not be ended in good order; what was run stands, and is in its receipts.
+    #[error("the session did not end in good order, and ends by itself after its lease: {0}")]
+    NotEnded(#[source] StoreError),
     /// The plan or action is not one that a strict parse would have let in. Nothing was run.
     #[error("nothing was run: {0}")]
     Invalid(#[from] JsonError),

@@ -204,7 +204,8 @@ impl DeterministicExecutor {
                 }
             }
         };
-        Ok(self.kernel.in_time(closing).await?)
+        let closed = self.kernel.in_time(closing).await;
+        closed.map_err(ExecError::NotEnded)
     }
 }
 

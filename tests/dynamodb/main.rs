@@ -1,5 +1,6 @@
 //! What the `DynamoDB` store promises besides the rules that every store keeps.
 
+mod answers;
 mod budget;
 mod burial;
 mod clocks;

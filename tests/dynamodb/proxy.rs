@@ -8,6 +8,11 @@ use operators_tests::proxy::{Fate, Proxy};
 
 /// It is refused with this status and error.
 pub fn refuse(status: u16, error: &str) -> Fate {
+    Fate::Answer(refusal(status, error))
+}
+
+/// As [`refuse`], as it is written.
+pub fn refusal(status: u16, error: &str) -> Vec<u8> {
     let body = match error {
         "TransactionConflict" => {
             let reason = r#"{"Code":"TransactionConflict","Message":"conflict"}"#;
@@ -23,7 +28,7 @@ pub fn refuse(status: u16, error: &str) -> Fate {
     let answer = format!(
         "HTTP/1.1 {status} Refused\r\ncontent-type: application/x-amz-json-1.0\r\ncontent-length: {length}\r\n\r\n{body}"
     );
-    Fate::Answer(answer.into_bytes())
+    answer.into_bytes()
 }
 
 /// The server never recognises a request that it has seen before, as after the ten minutes for

@@ -10,7 +10,20 @@ use operators_tests::fixtures::{World, action, entity, hold, key, tenant};
 use serde_json::json;
 
 use crate::failing::started;
-use crate::support::{effects, one, proposals, words};
+use crate::support::{effects, faulty, memory, one, proposals, words};
+
+/// Rule 8.2: "nothing was sent" is not said of an end that the store did not record, after an effect.
+#[tokio::test]
+async fn a_session_that_does_not_end_is_not_told_as_nothing_sent() {
+    let mut world = memory().world;
+    let store = faulty(&mut world);
+    let executor = world.start().await;
+    assert!(one(&executor, &world, hold("e", "k")).await.ok);
+    store.next(Op::Close, [Fault::Unusable]);
+    let error = executor.stop().await.expect_err("told").to_string();
+    assert!(!error.contains("nothing was sent"), "{error}");
+    assert!(error.contains("did not end in good order"), "{error}");
+}
 
 /// Rule 8.2: what no retry can mend is an error at once; before the call nothing is sent.
 #[tokio::test]

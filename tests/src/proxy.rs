@@ -36,6 +36,8 @@ pub enum Fate {
     Void,
     /// It never arrives, and this is answered in the server's place.
     Answer(Vec<u8>),
+    /// It is done, this comes instead of its answer, and the connection ends.
+    AnswerInstead(Vec<u8>),
     /// It is handed on, and then this happens.
     Then(Box<dyn FnOnce() + Send>),
 }
@@ -51,6 +53,7 @@ impl fmt::Debug for Fate {
             Self::Silence => "Silence",
             Self::Void => "Void",
             Self::Answer(_) => "Answer",
+            Self::AnswerInstead(_) => "AnswerInstead",
             Self::Then(_) => "Then",
         })
     }
@@ -229,12 +232,14 @@ async fn ask(
         }
         Fate::LoseAnswer => {
             server.stream.write_all(&message).await?;
-            while let Some(answer) = server.message().await? {
-                if server.speech.ends_an_answer(&answer) {
-                    break;
-                }
-            }
+            server.answer().await?;
             client.reset()
+        }
+        Fate::AnswerInstead(other) => {
+            server.stream.write_all(&message).await?;
+            server.answer().await?;
+            client.stream.write_all(&other).await?;
+            Err(io::Error::other("ended"))
         }
         Fate::Silence => {
             server.stream.write_all(&message).await?;
@@ -289,6 +294,16 @@ impl End {
                 return Ok(None);
             }
         }
+    }
+
+    /// Waits for the whole answer to the last request.
+    async fn answer(&mut self) -> io::Result<()> {
+        while let Some(answer) = self.message().await? {
+            if self.speech.ends_an_answer(&answer) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Ends the connection as a machine does that knows nothing of it any more.

@@ -171,7 +171,7 @@ impl Shared {
     }
 }
 
-/// Notes the date of every answer of the store.
+/// Notes the date of every answer of the store, and refuses what is none.
 #[derive(Debug)]
 struct Dates(Arc<Observer>);
 
@@ -186,11 +186,19 @@ impl Intercept for Dates {
         _components: &RuntimeComponents,
         _bag: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let headers = context.response().headers();
-        // What answers in the store's place (a proxy, a portal) has a clock of its own.
-        let kind = headers.get("content-type").unwrap_or_default();
-        if !kind.starts_with("application/x-amz-json") {
-            return Ok(());
+        let (status, headers) = (context.response().status(), context.response().headers());
+        // What answers in the store's place (a proxy, a portal) has a clock of its own, and its 200
+        // says nothing about a write.
+        let kind = headers.get("content-type").unwrap_or("nothing");
+        if !kind.contains("json") {
+            let place = headers.get("location");
+            let place = place.map_or_else(String::new, |place| format!(" to {place}"));
+            let status = status.as_u16();
+            return Err(format!(
+                "what answers there is not DynamoDB (HTTP {status}{place}, {kind}); is a proxy or a \
+                 login page in between?"
+            )
+            .into());
         }
         let date = headers.get("date");
         let date = date.and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok());

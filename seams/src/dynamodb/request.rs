@@ -177,9 +177,13 @@ impl Table {
                 found.extend(items.unwrap_or_default());
                 let left = answer.unprocessed_keys.unwrap_or_default();
                 let left = left.get(&self.name).map(|left| left.keys().to_vec());
-                keys = left.unwrap_or_default();
+                let asked = std::mem::replace(&mut keys, left.unwrap_or_default());
+                if keys.len() < asked.len() {
+                    // It is slow, and gets somewhere.
+                    pauses = Pauses::new(&self.observer);
+                }
                 if !keys.is_empty() && !pauses.pause(&self.observer).await {
-                    return Err(self.unavailable("it answers only in part"));
+                    return Err(self.unavailable("it answers nothing of what is asked for"));
                 }
             }
         }

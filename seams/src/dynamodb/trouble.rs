@@ -35,12 +35,23 @@ impl Table {
             return match error {
                 SdkError::ConstructionFailure(_) => Failure::Never(self.unusable(root(error))),
                 SdkError::TimeoutError(_) => Failure::Later("it does not answer".to_owned()),
+                // Whatever was asked may have been done.
+                SdkError::ResponseError(_) => {
+                    Failure::Later(format!("its answer cannot be used: {}", root(error)))
+                }
                 _ => Failure::Later(format!("it cannot be reached: {}", root(error))),
             };
         };
         let code = service.err().code().unwrap_or_default();
         let said = service.err().message().unwrap_or_default();
+        let status = service.raw().status().as_u16();
         match code {
+            // The service names every refusal of its own, so this is none: an answer that was cut
+            // off, or that something else gave. Whatever was asked may have been done.
+            "" => Failure::Later(format!(
+                "its answer cannot be read (HTTP {status}): it was cut off, or something else answers \
+                 there"
+            )),
             "ResourceNotFoundException" => Failure::Never(self.unusable(
                 "the table is not there; make it with `operators doctor --create`, or as \
                  docs/guides/dynamodb.md shows",
@@ -59,7 +70,7 @@ impl Table {
             | "InternalServerException"
             | "ServiceUnavailable" => Failure::Later(format!("{code}: {said}")),
             _ if service.raw().status().is_server_error() => {
-                Failure::Later(format!("{}: {said}", service.raw().status().as_u16()))
+                Failure::Later(format!("HTTP {status}, {code}: {said}"))
             }
             _ => Failure::Never(self.unusable(format!("{code}: {said}"))),
         }

@@ -13,7 +13,7 @@ use operators_kernel::StoreError;
 use operators_kernel::log::STUB_START;
 
 use super::fields::{number, text};
-use super::item::{Address, BY, Item, PK, VERSION};
+use super::item::{Address, BY, Item, PK, SK, VERSION};
 use super::request::Table;
 use super::trouble::{Failure, Pauses, invalid, is_written_by, refusals};
 
@@ -115,6 +115,7 @@ impl Table {
                 return Err(never(self.unusable(problem), may_be_done));
             }
             match self.sort(&error) {
+                Failure::Never(_) if self.is_done(id, writes).await => return Ok(Written::Done),
                 Failure::Never(error) => return Err(never(error, may_be_done)),
                 Failure::Later(problem) => {
                     may_be_done = true;
@@ -124,6 +125,26 @@ impl Table {
                 }
             }
         }
+    }
+
+    /// Whether a write is in the table though its answer refused it, as one from a proxy may.
+    async fn is_done(&self, id: &str, writes: &[Write]) -> bool {
+        let put = writes.iter().find_map(|write| match write {
+            Write::Put(item, _) => Some(item),
+            Write::Delete(_) | Write::Check(_) => None,
+        });
+        let Some(put) = put else {
+            return false;
+        };
+        let name = [PK, SK].map(|part| Some((part.to_owned(), put.get(part)?.clone())));
+        let name: Option<HashMap<_, _>> = name.into_iter().collect();
+        let look = || {
+            let request = self.client.get_item().table_name(&self.name);
+            let request = request.set_key(name.clone());
+            request.consistent_read(true).send()
+        };
+        let found = self.send(look).await;
+        found.is_ok_and(|found| is_written_by(id, &InTheWay::Item(found.item)))
     }
 
     fn transact(&self, id: &str, write: &Write) -> Result<TransactWriteItem, StoreError> {

@@ -116,10 +116,7 @@ pub(crate) async fn execute(
 async fn stop(executor: DeterministicExecutor) {
     match tokio::time::timeout(STOP_PATIENCE, executor.stop()).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => warn(&format!(
-            "the session did not end in good order: {}",
-            shown(&error)
-        )),
+        Ok(Err(error)) => warn(&shown(&error)),
         Err(_) => warn("the session did not end in time; it ends by itself after its lease"),
     }
 }
