@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use operators_tests::postgres::{self, Database};
 use serde_json::{Value, json};
 
 use crate::log::by_hand;
@@ -17,12 +18,16 @@ fn holds(orders: &[&str]) -> Value {
 
 /// Another project of the same tenant on the store of this one, with a shop of its own.
 fn neighbour(project: &Project) -> Project {
-    let other = Project::with_file();
-    let config = other.read("operators.toml");
-    let store = project.path(STORE);
-    let store = format!("[store]\nurl = 'sqlite:{}'\n", store.display());
-    other.write("operators.toml", format!("{config}\n{store}"));
-    other
+    project_on(&format!("sqlite:{}", project.path(STORE).display()))
+}
+
+/// A project whose store is there.
+fn project_on(url: &str) -> Project {
+    let project = Project::with_file();
+    let config = project.read("operators.toml");
+    let store = format!("[store]\nurl = '{url}'\n");
+    project.write("operators.toml", format!("{config}\n{store}"));
+    project
 }
 
 /// Puts a file or a folder back as it was.
@@ -187,4 +192,80 @@ fn an_outside_checkpoint_of_another_store_refuses_nothing() {
     on("first");
     project.plan(&holds(&["SO-1", "SO-2"])).ended(0);
     project.run(&["doctor"]).ended(0);
+}
+
+/// A database on the shared server, and what runs SQL there.
+fn database() -> Option<(Database, impl Fn(&str, &str))> {
+    let server = postgres::url()?;
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let database = runtime.block_on(Database::fresh(server));
+    let by_hand = move |url: &str, sql: &str| {
+        runtime.block_on(postgres::run(url, sql));
+    };
+    Some((database, by_hand))
+}
+
+/// Rules 8.6, 11.5: the same on Postgres, where an older copy took the store's place.
+#[test]
+fn a_postgres_store_that_grew_again_is_refused() {
+    let Some((database, by_hand)) = database() else {
+        return;
+    };
+    let (server, url) = (postgres::url().expect("a server"), database.url());
+    let place = url.split('?').next().expect("a place");
+    let (_, name) = place.rsplit_once('/').expect("a database");
+    let project = project_on(&url);
+    project.plan(&holds(&["SO-1", "SO-2", "SO-3"])).ended(0);
+    by_hand(
+        server,
+        &format!("CREATE DATABASE {name}_older TEMPLATE {name}"),
+    );
+    let late = holds(&["SO-4", "SO-5", "SO-6"]);
+    project.plan(&late).ended(0);
+    by_hand(server, &format!("DROP DATABASE {name} WITH (FORCE)"));
+    by_hand(
+        server,
+        &format!("ALTER DATABASE {name}_older RENAME TO {name}"),
+    );
+    all_refuse(&project, &late, "store rolled back");
+    let other = project_on(&url);
+    other.plan(&holds(&["A", "B", "C", "D"])).ended(0);
+    all_refuse(&project, &late, "store rolled back");
+    project.run(&["receipts", "verify"]).ended(5);
+    // What the other signed is all there.
+    other.run(&["doctor"]).ended(0);
+    other.plan(&holds(&["A", "B", "C", "D"])).ended(0);
+}
+
+/// Rules 8.6, 11.5: the same on Postgres; with the receipt's leaf, and with its leaf alone.
+#[test]
+fn receipts_that_are_gone_from_the_end_of_a_postgres_log_are_missed_by_all() {
+    let newest = |table: &str, by: &str| {
+        format!(
+            "DELETE FROM operators.{table} WHERE {by} = (SELECT max({by}) FROM operators.{table})"
+        )
+    };
+    let (receipt, leaf) = (newest("receipt", "sequence"), newest("leaf", "position"));
+    for deeds in [vec![&receipt], vec![&receipt, &leaf], vec![&leaf]] {
+        for is_signed in [true, false] {
+            let Some((database, by_hand)) = database() else {
+                return;
+            };
+            let url = database.url();
+            let project = project_on(&url);
+            let plan = holds(&["SO-1", "SO-2"]);
+            project.plan(&plan).ended(0);
+            if !is_signed {
+                project_on(&url).plan(&holds(&["A", "B"])).ended(0);
+            }
+            for deed in &deeds {
+                by_hand(
+                    &url,
+                    &format!("SET session_replication_role = replica; {deed}"),
+                );
+            }
+            all_refuse(&project, &plan, "is gone");
+            project.run(&["receipts", "verify"]).ended(5);
+        }
+    }
 }
