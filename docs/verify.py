@@ -66,9 +66,17 @@ def vector(v):
     if "leaves" in v: return base64.b64encode(root(un64s(v["leaves"]))).decode()
     if "old" in v: return consistent(v["m"], un64(v["old"]), v["n"], un64(v["new"]), un64s(v["path"]))
     return included(un64(v["leaf"]), v["place"], un64s(v["path"]), v["n"], un64(v["root"]))
+def once(lines):  # an attempt that was sent leaves one receipt of its proposal; refusals and duplicates have no fence
+    told, twice = {}, 0
+    for r in map(json.loads, lines):
+        if r["kind"] != "proposal" or r["fence"] is None or r["outcome"] in ("refused", "deduplicated"): continue
+        first = told.setdefault((r["idempotency_key"], r["generation"], r["attempt"]), r["receipt_id"])
+        if first != r["receipt_id"]: twice = print(f"{r['receipt_id']} tells of the attempt that {first} tells of") or 1
+    return not twice
 def whole(lines, note, key, start=0, edge=b""):
     (_, size, hash), peaks = checkpoint(note, key), [edge[i:i + 32] for i in range(32, len(edge), 32)]
-    return start + len(lines) == size and root([leaf(line.encode()) for line in lines], start, peaks) == hash
+    same = start + len(lines) == size and root([leaf(line.encode()) for line in lines], start, peaks) == hash
+    return same and once(lines)
 segment = lambda head, lines, key: whole(lines, head["checkpoint"], key, head["from"], un64(head["edge"]))
 def main(what, *args):
     if what == "vectors": return print("\n".join(json.dumps(vector(json.loads(line))) for line in sys.stdin))

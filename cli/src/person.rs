@@ -22,7 +22,7 @@ impl Who {
         let known = said
             .into_iter()
             .chain(variables.map(|name| (name, KnownBy::Environment)));
-        first_name(known, system_user(), std::env::args())
+        first_name(known, system_user().as_deref(), std::env::args())
     }
 }
 
@@ -57,16 +57,16 @@ pub(crate) fn refused(project: &Project) -> Option<Exit> {
 /// for whoever runs this is known by it, wherever it stood. `typed` is the command.
 fn first_name(
     known: impl Iterator<Item = (String, KnownBy)>,
-    on_system: Option<String>,
+    on_system: Option<&str>,
     typed: impl Iterator<Item = String>,
 ) -> Result<Person> {
-    let system = on_system.clone().map(|name| (name, KnownBy::System));
+    let system = on_system.map(|name| (name.to_owned(), KnownBy::System));
     let named = known
         .chain(system)
         .map(|(name, known_by)| (name.trim().to_owned(), known_by))
         .find(|(name, _)| !name.is_empty());
     if let Some((name, known_by)) = named {
-        let is_confirmed = on_system.as_deref() == Some(&*name);
+        let is_confirmed = on_system == Some(&*name);
         let known_by = match known_by {
             KnownBy::Environment if is_confirmed => KnownBy::System,
             other => other,
@@ -92,7 +92,7 @@ mod tests {
         let names = names.iter().map(|(name, by)| ((*name).to_owned(), *by));
         let typed = ["/bin/operators", "keys", "forget", "a b", "--because", "x"];
         let typed = typed.map(str::to_owned).into_iter();
-        first_name(names, on_system.map(str::to_owned), typed)
+        first_name(names, on_system, typed)
     }
 
     // Rule 9.15

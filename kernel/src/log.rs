@@ -4,6 +4,7 @@
 //! Everything but the trait is pure: hashes, proofs, checkpoints, and the judgement over what a
 //! store shows. `Log` is how a store shows it.
 
+mod attempts;
 mod audit;
 mod bundle;
 mod burns;

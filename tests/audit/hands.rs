@@ -207,6 +207,21 @@ pub async fn a_deleted_key(bench: &dyn Bench, hands: &dyn Hands) {
     );
 }
 
+/// The action runs again, and then keys and receipts agree about it; the log alone tells.
+pub async fn a_deleted_key_that_is_burned_again(bench: &dyn Bench, hands: &dyn Hands) {
+    let (desk, entries, _) = seven(bench).await;
+    hands.delete_key("k3").await;
+    let again = Desk {
+        store: bench.open().await,
+        ..desk.clone()
+    };
+    again.run(&ask("k3", "k3"), applied()).await;
+    let checkpoint = checkpoint(&again).await;
+    let told = told(bench, &again, vec![checkpoint]).await;
+    says(&told, &["8 of the log", "key `k3`", "receipt 4 of the log"]);
+    assert!(!told.contains(&entries[3].receipt_id), "{told}");
+}
+
 pub async fn a_forged_receipt(bench: &dyn Bench, hands: &dyn Hands) {
     let (desk, _, checkpoint) = seven(bench).await;
     let mut claim = desk.filled(&ask("order:9", "forged"));
@@ -275,10 +290,12 @@ macro_rules! tamperings {
     )*};
     ($bench:expr, $hands:expr) => {
         $crate::tamperings!($bench, $hands, hands, an_edit, a_deletion, a_swap, a_cut_tail,
-            a_rewritten_end, a_rewritten_middle, nothing_left, a_deleted_key, a_forged_receipt,
+            a_rewritten_end, a_rewritten_middle, nothing_left, a_deleted_key,
+            a_deleted_key_that_is_burned_again, a_forged_receipt,
             an_older_copy, swapped_tenants);
         $crate::tamperings!($bench, $hands, pruned, a_stub_with_another_hash,
             a_stub_that_tells_otherwise, one_stub_too_many, a_pruning_without_its_receipt,
-            a_key_burned_by_a_pruned_receipt_is_deleted);
+            a_key_burned_by_a_pruned_receipt_is_deleted,
+            a_key_burned_by_a_pruned_receipt_is_burned_again);
     };
 }

@@ -113,3 +113,18 @@ pub async fn a_key_burned_by_a_pruned_receipt_is_deleted(bench: &dyn Bench, hand
         ],
     );
 }
+
+pub async fn a_key_burned_by_a_pruned_receipt_is_burned_again(
+    bench: &dyn Bench,
+    hands: &dyn Hands,
+) {
+    let desk = four_pruned(bench).await;
+    hands.delete_key("k2").await;
+    let again = Desk {
+        store: bench.open().await,
+        ..desk.clone()
+    };
+    again.run(&ask("k2", "k2"), applied()).await;
+    let told = told(bench, &again, Vec::new()).await;
+    says(&told, &["8 of the log", "key `k2`", "receipt 3 of the log"]);
+}

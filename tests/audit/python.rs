@@ -135,7 +135,7 @@ fn two_verifiers_agree_on_ten_thousand_random_logs() {
 #[test]
 fn the_second_verifier_is_short_and_needs_nothing() {
     let text = include_str!("../../docs/verify.py");
-    assert!(text.lines().count() <= 80, "{}", text.lines().count());
+    assert!(text.lines().count() <= 90, "{}", text.lines().count());
     let imports: Vec<&str> = text
         .lines()
         .filter(|line| line.contains("import "))

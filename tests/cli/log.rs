@@ -73,6 +73,53 @@ fn a_tampered_log_is_named_and_ends_with_five() {
     assert_eq!(told["sound"], false);
 }
 
+/// By rule 11.5: a burned key is deleted and its action runs again. From then on keys and receipts
+/// agree; the log alone tells, to both verifiers.
+#[test]
+fn an_action_that_ran_again_is_found_in_the_log_alone() {
+    let project = ran();
+    let against = ["receipts", "verify", "--against-store"];
+    project.run(&against).ended(0);
+    project.run(&["doctor"]).ended(0);
+    let receipts = project.receipts();
+    let burned = receipts.iter().find(|one| one.ok && one.fence.is_some());
+    let burned = burned.expect("a burn").clone();
+    let key = &burned.idempotency_key;
+    by_hand(
+        &project,
+        &format!("DELETE FROM key WHERE idempotency_key = '{key}'"),
+    );
+    project.run(&against).ended(5).tells(&burned.receipt_id);
+    let doctor = project.run(&["doctor"]).ended(1);
+    assert!(
+        doctor.stdout.contains("does not have it burned"),
+        "{doctor:#?}"
+    );
+
+    project.run(&["run", "--once"]).ended(0);
+    let again = project.receipts();
+    let is_same = |one: &&operators::Receipt| one.idempotency_key == *key && one.fence.is_some();
+    let again = again.iter().rfind(is_same).expect("it ran again");
+    assert_ne!(again.receipt_id, burned.receipt_id);
+    for verify in [&against[..], &["receipts", "verify"]] {
+        let said = project.run(verify).ended(5);
+        said.tells(&again.receipt_id);
+        said.tells("its action ran again");
+    }
+    let doctor = project.run(&["doctor"]).ended(1);
+    assert!(
+        doctor.stdout.contains("its action ran again"),
+        "{doctor:#?}"
+    );
+    let head = project.run(&["receipts", "head", "--with-log", "log.jsonl"]);
+    project.write("head.txt", head.ended(0).stdout);
+    let mut python = Command::new("python3");
+    python.arg(top().join("docs/verify.py"));
+    python.args(["log", "log.jsonl", "head.txt", &self::key(&project)]);
+    let said = crate::support::finish(python.current_dir(project.dir())).ended(5);
+    assert!(said.stdout.contains(again.receipt_id.as_str()), "{said:#?}");
+}
+
 /// By rule 11.5: an older copy of the store is refused before anything runs there.
 #[test]
 fn an_older_copy_of_the_store_runs_nothing() {

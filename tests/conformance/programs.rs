@@ -46,6 +46,7 @@ async fn random_programs_end_alike_in_memory_and_in_the_model() {
             bench.clock().advance(model::STEP);
             run(&mut client, "memory", seed, call).await;
         }
+        client.audit(&format!("seed {seed}")).await;
         seen.add(&client.seen);
     }
     seen.show("memory");
@@ -64,6 +65,7 @@ async fn random_programs_end_alike_in_a_file_and_in_the_model() {
         for call in 0..CALLS {
             run(&mut client, "sqlite", seed, call).await;
         }
+        client.audit(&format!("seed {seed}")).await;
         seen.add(&client.seen);
     }
     seen.show("sqlite");
@@ -94,6 +96,7 @@ async fn remotely<B: Bench>(store: &str, count: u64, fresh: impl Fn() -> B) {
         for call in 0..CALLS {
             run(&mut client, store, seed, call).await;
         }
+        client.audit(&format!("seed {seed}")).await;
         seen.add(&client.seen);
     }
     seen.show(store);

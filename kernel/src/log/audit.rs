@@ -1,13 +1,14 @@
 //! The judgement over a log: every entry in its order, then the head, then the checkpoints.
 //!
 //! Owns what is checked and which fault comes first. It reads nothing itself: entries are given to
-//! it, a page at a time, so a log of any length takes the same memory.
+//! it, a page at a time, and of what it was given it keeps what was sent, as hashes.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
 use super::LogEntry;
+use super::attempts::Attempts;
 use super::burns::Burns;
 use super::checkpoint::{Checkpoint, origin_of};
 use super::fault::LogFault;
@@ -17,9 +18,11 @@ use super::tree::{Frontier, LogHash};
 use crate::key::TenantId;
 use crate::receipt::{Receipt, ReceiptKind, ReceiptOutcome};
 
-/// What an audit looks at in a receipt, and all that a stub keeps of it.
+/// What an audit looks at in a receipt, and all that a stub keeps of it but the attempt.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Seen<'a> {
+    #[serde(default, skip_serializing)]
+    pub(super) attempt: Option<u32>,
     pub(super) fence: Option<u64>,
     pub(super) generation: u32,
     #[serde(borrow)]
@@ -45,6 +48,7 @@ pub struct Auditor {
     first_unvouched: Option<String>,
     last: Option<String>,
     burns: Option<Burns>,
+    attempts: Attempts,
     stubs: Stubs,
 }
 
@@ -85,6 +89,7 @@ impl Auditor {
             first_unvouched: None,
             last: None,
             burns,
+            attempts: Attempts::default(),
         };
         auditor.check_checkpoints()?;
         Ok(auditor)
@@ -136,7 +141,7 @@ impl Auditor {
         let unreadable = |problem: String| unreadable(entry, number, problem);
         let seen: Seen<'_> =
             serde_json::from_str(body).map_err(|error| unreadable(error.to_string()))?;
-        self.seen(entry, &seen, number)?;
+        self.seen(entry, &seen, number, false)?;
         if seen.kind == ReceiptKind::Prune {
             let receipt: Receipt =
                 serde_json::from_str(body).map_err(|error| unreadable(error.to_string()))?;
@@ -151,11 +156,17 @@ impl Auditor {
     fn stub(&mut self, entry: &LogEntry, text: &str, number: u64) -> Result<(), LogFault> {
         let stub: Stub<'_> = serde_json::from_str(text)
             .map_err(|error| unreadable(entry, number, error.to_string()))?;
-        self.seen(entry, &stub.receipt, number)?;
+        self.seen(entry, &stub.receipt, number, true)?;
         self.stubs.stub(entry, &stub.pruned, text)
     }
 
-    fn seen(&mut self, entry: &LogEntry, seen: &Seen<'_>, number: u64) -> Result<(), LogFault> {
+    fn seen(
+        &mut self,
+        entry: &LogEntry,
+        seen: &Seen<'_>,
+        number: u64,
+        is_stub: bool,
+    ) -> Result<(), LogFault> {
         let receipt_id = || entry.receipt_id.clone();
         if seen.tenant_id != self.tenant.as_str() {
             return Err(LogFault::Foreign {
@@ -171,6 +182,7 @@ impl Auditor {
                 says: seen.receipt_id.clone().into_owned(),
             });
         }
+        self.attempts.take(seen, number, is_stub);
         if let Some(burns) = &mut self.burns {
             burns.receipt(seen, entry.position);
         }
@@ -212,6 +224,12 @@ impl Auditor {
     /// Whether there are stubs of which no receipt has told yet.
     pub(super) fn has_untold_stubs(&self) -> bool {
         self.stubs.are_untold()
+    }
+
+    /// Attempts that two receipts tell of, the first of the log first. The log is what was written
+    /// all the same, so an audit goes on.
+    pub fn told_twice(&self) -> &[LogFault] {
+        self.attempts.faults()
     }
 
     /// What the receipts say about keys, if that was asked for.

@@ -134,6 +134,20 @@ pub enum LogFault {
         /// Its id.
         receipt_id: String,
     },
+    /// An attempt that two receipts tell of.
+    #[error(
+        "receipt `{receipt_id}` ({number} of the log) tells of an attempt at key `{key}` that receipt {earlier} of the log tells of already: what the store kept of the key was deleted or rolled back, and its action ran again"
+    )]
+    SentTwice {
+        /// Its number.
+        number: u64,
+        /// Its id.
+        receipt_id: String,
+        /// The key.
+        key: String,
+        /// The number of the first that tells of it.
+        earlier: u64,
+    },
     /// The head cannot be of these receipts.
     #[error(
         "the log's head says another root than its {number} receipts have: the head was changed"

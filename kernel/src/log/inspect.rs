@@ -122,6 +122,8 @@ async fn inspect_once(
         findings.faults.push(fault.into());
         return Ok(findings);
     }
+    let twice = auditor.told_twice().iter().cloned().map(Fault::from);
+    findings.faults.extend(twice);
     let strays = log.strays(tenant).await?;
     let strays = strays.into_iter().take(FAULTS_MAX).map(Fault::Stray);
     findings.faults.extend(strays);
@@ -163,7 +165,11 @@ pub async fn follow(
         match whole(log, tenant, &mut auditor, &head, &mut |_, _| {}).await? {
             // As in an audit: a pruning may have begun behind the reader's back.
             Err(LogFault::Stubbed { .. }) if tries == 1 => {}
-            sound => return Ok(sound.map(|()| auditor.frontier().clone())),
+            sound => {
+                let twice = auditor.told_twice().first().cloned();
+                let sound = sound.and(twice.map_or(Ok(()), Err));
+                return Ok(sound.map(|()| auditor.frontier().clone()));
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use operators_kernel::life::KeyRecord;
+use operators_kernel::log::{Audit, inspect};
 use operators_kernel::{
     Claim, ClaimAnswer, Clearance, ContentDigest, DurableExec, EffectClass, Forget, OnDoubt,
     OnUnknown, Packed, Proposal, Reason, Refusal, Resolution, ResolveAnswer, Resolver, SessionId,
@@ -92,6 +93,19 @@ impl<'a> Client<'a> {
             }
         }
         client
+    }
+
+    /// By rule 11.5: whatever was done lawfully, the log alone shows nothing wrong.
+    pub(super) async fn audit(&self, place: &str) {
+        let store = self.bench.open().await;
+        let audit = Audit::default();
+        for name in ["acme", "globex"] {
+            let tenant = tenant_named(name);
+            let mut silent = |_, _| {};
+            let audited = inspect(store.log(), &tenant, audit.clone(), &mut silent);
+            let found = audited.await.expect("the store shows");
+            assert_eq!(found.faults, [], "{place}, tenant {name}");
+        }
     }
 
     /// One call; `place` is told if an answer is not the model's.

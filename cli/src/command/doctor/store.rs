@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use operators_kernel::log::{Audit, inspect};
 use operators_kernel::{Clock, DurableExec, TenantId};
 
 use crate::command::doctor::{Diagnosis, Health};
@@ -107,6 +108,29 @@ fn mode(found: &mut Diagnosis, file: &Path) {
     }
 }
 
+/// Do receipts and keys tell the same, both ways?
+async fn receipts_and_keys(found: &mut Diagnosis, store: &dyn DurableExec, tenant: &TenantId) {
+    let audit = Audit {
+        checkpoints: Vec::new(),
+        is_against_store: true,
+    };
+    match inspect(store.log(), tenant, audit, &mut |_, _| {}).await {
+        Ok(findings) if findings.faults.is_empty() => {
+            let (receipts, keys) = (findings.size, findings.keys.unwrap_or_default());
+            let told = format!(
+                "{receipts} receipts and {keys} burned keys of tenant `{tenant}` tell the same"
+            );
+            found.add("receipts", Health::Ok, told);
+        }
+        Ok(findings) => {
+            for fault in findings.faults {
+                found.add("receipts", Health::Failed, fault.to_string());
+            }
+        }
+        Err(error) => found.add("receipts", Health::Failed, error.to_string()),
+    }
+}
+
 async fn contents(found: &mut Diagnosis, store: &dyn DurableExec, tenant: &TenantId) {
     match store.check().await {
         Ok(problems) if problems.is_empty() => {
@@ -119,6 +143,7 @@ async fn contents(found: &mut Diagnosis, store: &dyn DurableExec, tenant: &Tenan
         }
         Err(error) => found.add("store", Health::Failed, error.to_string()),
     }
+    receipts_and_keys(found, store, tenant).await;
     match OpenEnds::of(store, tenant).await {
         Ok(open) if open.is_empty() => {
             let told = format!("nothing is in flight and nothing in doubt for tenant `{tenant}`");
