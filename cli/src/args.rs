@@ -229,6 +229,10 @@ pub(crate) enum DoubtsCommand {
     Resolve(ResolveArgs),
 }
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
 #[derive(Debug, ArgsOf)]
 #[command(group = clap::ArgGroup::new("answer").required(true).args(["applied", "not_applied", "write_off"]))]
 pub(crate) struct ResolveArgs {
@@ -244,6 +248,9 @@ pub(crate) struct ResolveArgs {
     /// Nobody will ever know: never run it again
     #[arg(long)]
     pub(crate) write_off: bool,
+    /// Wait until the answer can be believed
+    #[arg(long)]
+    pub(crate) wait: bool,
     /// What the vendor answered, as JSON, for duplicates to show
     #[arg(long, value_name = "JSON", conflicts_with_all = ["not_applied", "write_off"])]
     pub(crate) result: Option<String>,

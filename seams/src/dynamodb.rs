@@ -20,6 +20,7 @@ mod log;
 mod notes;
 mod observer;
 mod pages;
+mod permissions;
 mod pieces;
 mod place;
 mod request;

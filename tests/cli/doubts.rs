@@ -1,6 +1,7 @@
 //! Doubts, and a person's answer to them.
 
 use operators::{ReceiptKind, ReceiptOutcome};
+use operators_tests::dynamodb::{endpoint, fresh_url};
 use serde_json::{Value, json};
 
 use crate::support::{Project, Said, action, hold};
@@ -112,6 +113,26 @@ fn not_applied_frees_the_key_once_nothing_can_land() {
     assert_eq!(said.decisions(), ["ALLOW"]);
     assert_eq!(vendor.requests().len(), 2);
     assert_eq!(project.receipts()[1].approver.as_deref(), Some("ops"));
+}
+
+/// Rule 4.6: a command that begins to watch says so, and by when at the latest it is believed; it was
+/// refused with the same two seconds for five minutes.
+#[test]
+fn on_dynamodb_it_is_told_by_when_not_applied_is_believed_and_waited_for() {
+    let Some(endpoint) = endpoint() else { return };
+    let vendor = forgetful();
+    let url = fresh_url(endpoint);
+    let project = Project::with(&format!("{}[store]\nurl = '{url}'\n", vendor.config()));
+    project.run(&["doctor", "--create"]).ended(0);
+    project.plan(&json!([release()])).ended(4);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let said = resolve(&project, &["--not-applied"]).ended(3);
+    said.tells("may still land for 1 s");
+    said.tells("from its own first look");
+    said.tells("in 5m at the latest");
+    let said = resolve(&project, &["--not-applied", "--wait"]).ended(0);
+    said.tells("waiting for 1 s");
+    assert_eq!(said.stdout, "SO-1:release: failed\n");
 }
 
 #[test]

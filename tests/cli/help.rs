@@ -112,6 +112,7 @@ const COMMANDS: &[(&[&str], &[&str])] = &[
             "--applied",
             "--not-applied",
             "--write-off",
+            "--wait",
             "--because <TEXT>",
         ],
     ),

@@ -8,6 +8,7 @@ mod common;
 mod flood;
 mod large;
 mod lost;
+mod permissions;
 mod proxy;
 mod rollback;
 mod standstill;

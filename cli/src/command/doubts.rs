@@ -23,6 +23,12 @@ use crate::project::Project;
 use crate::table::{Column, Table, Text, receipt_id, terminal_width};
 use crate::words::duration;
 
+/// How much longer than what may still land the dates of `DynamoDB`'s answers must be apart.
+const DATES_APART: Duration = Duration::from_secs(305);
+
+/// A little more than what is left, so that it is over then.
+const WATCH_MARGIN: Duration = Duration::from_millis(100);
+
 pub(crate) async fn run(command: DoubtsCommand, project: Option<&Path>) -> Result<Exit> {
     let project = Project::open(project)?;
     match command {
@@ -270,8 +276,14 @@ async fn resolve(project: &Project, args: ResolveArgs) -> Result<Exit> {
             record
         }
     };
-    let resolution = resolution(&args, &record, result, &*clock)?;
-    match store.resolve(&tenant, resolution).await? {
+    let answer = loop {
+        let resolution = resolution(&args, &record, result.clone(), &*clock)?;
+        match store.resolve(&tenant, resolution).await? {
+            ResolveAnswer::MayStillLand(left) if args.wait => watch(left).await,
+            answer => break answer,
+        }
+    };
+    match answer {
         ResolveAnswer::Resolved(phase) => {
             data(&format!("{key}: {}", phase.as_str()))?;
             let entity = &record.proposal.entity_key;
@@ -288,14 +300,34 @@ async fn resolve(project: &Project, args: ResolveArgs) -> Result<Exit> {
             bail!("no doubt: key `{key}` is `{phase}`; nothing was changed");
         }
         ResolveAnswer::MayStillLand(left) => {
-            let seconds = seconds_up(left);
+            let (seconds, then) = (seconds_up(left), by_when(project, left));
             note(&format!(
                 "refused: the request for `{key}` may still land for {seconds} s, \
-                 so \"not applied\" cannot be believed yet; say it again then"
+                 so \"not applied\" cannot be believed yet; {then}"
             ));
             Ok(Exit::Refused)
         }
     }
+}
+
+/// Waits, and says so. The same process asks again: what it has watched by then counts.
+async fn watch(left: Duration) {
+    note(&format!("waiting for {} s", seconds_up(left)));
+    tokio::time::sleep(left.saturating_add(WATCH_MARGIN)).await;
+}
+
+/// When to say it again. A command lives for seconds, so where the store tells no time that all go by
+/// it would begin to count anew every time.
+fn by_when(project: &Project, left: Duration) -> String {
+    if !matches!(project.config.store.url, StoreUrl::DynamoDb(_)) {
+        return "say it again then, or with `--wait`".to_owned();
+    }
+    let latest = duration(left.saturating_add(DATES_APART));
+    format!(
+        "DynamoDB tells no time to go by, so each process counts that from its own first look: \
+         `--wait` goes on looking until then, and without it this is believed in {latest} at the \
+         latest, once the dates of the store's answers show it with five minutes to spare"
+    )
 }
 
 /// What became of a key that was found in flight.
@@ -319,7 +351,15 @@ async fn after_its_owner(
     let attempt = in_flight
         .iter()
         .find(|one| one.key.proposal.idempotency_key == args.key);
-    if !store.declare_owner_dead(tenant, &args.key).await? {
+    let mut is_over = store.declare_owner_dead(tenant, &args.key).await?;
+    if !is_over
+        && args.wait
+        && let Some(attempt) = attempt.filter(|one| one.owner == OwnerState::NotKnownYet)
+    {
+        watch(now.until(attempt.lease_until)).await;
+        is_over = store.declare_owner_dead(tenant, &args.key).await?;
+    }
+    if !is_over {
         let owner = attempt.map(|attempt| format!(": {}", owner_in_words(attempt, now)));
         note(&format!(
             "refused: key `{key}` is in flight{}; nothing was changed",

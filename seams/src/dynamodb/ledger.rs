@@ -302,6 +302,7 @@ impl Shared {
         ) {
             problems.push("expiry (TTL) is on: nothing of ours may expire; turn it off".to_owned());
         }
+        problems.extend(Box::pin(self.table.missing_permissions()).await?);
         Ok(problems)
     }
 }
