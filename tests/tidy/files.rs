@@ -30,6 +30,40 @@ fn every_source_file_says_what_it_owns() {
     }
 }
 
+/// A file in no module is never compiled, and says so nowhere: its tests pass because none runs.
+#[test]
+fn every_source_file_is_in_a_module() {
+    for folder in ROOMS {
+        for path in files_below(folder, ".rs") {
+            let name = path.file_stem().expect("a name").to_string_lossy();
+            let beside = path.parent().expect("a folder");
+            let above = beside.file_name().expect("a name").to_string_lossy();
+            let is_root = ["lib", "main"].contains(&&*name);
+            if is_root || ["bin", "examples"].contains(&&*above) {
+                continue;
+            }
+            let (name, folder) = if name == "mod" {
+                (above, beside.parent().expect("a folder"))
+            } else {
+                (name, beside)
+            };
+            let declared = [
+                folder.join("mod.rs"),
+                folder.with_extension("rs"),
+                folder.join("lib.rs"),
+                folder.join("main.rs"),
+            ];
+            let line = format!("mod {name};");
+            let mut declared = declared.iter().filter(|file| file.exists());
+            assert!(
+                declared.any(|file| read(file).contains(&line)),
+                "{} is in no module",
+                path.display()
+            );
+        }
+    }
+}
+
 #[test]
 fn nothing_is_left_open_in_the_code() {
     let marks = [

@@ -1,7 +1,7 @@
 //! Messages on the stdin and stdout of a program: one a line, and bounded.
 //!
 //! Owns how they are read and written, and why the connection ended. It must not know what a message
-//! is for, but that a call leaves only with its permit.
+//! is for, but that a call leaves only with its permit, asked before each write.
 
 use std::sync::{Arc, OnceLock};
 
@@ -96,17 +96,30 @@ impl Transport<RoleClient> for Lines {
             let mut line = serde_json::to_vec(&message).map_err(|error| failed(&error))?;
             line.push(b'\n');
             let mut writer = writer.lock().await;
-            let Some(stdin) = writer.as_mut() else {
-                return Err(failed(&"the connection is closed"));
-            };
             if let Err(refused) = permit.confirm().await {
                 return Err(Fault::new(Meaning::NotTaken, refused.message));
             }
-            stdin
-                .write_all(&line)
-                .await
-                .map_err(|error| failed(&error))?;
-            stdin.flush().await.map_err(|error| failed(&error))
+            let mut rest = line.as_slice();
+            while !rest.is_empty() {
+                let Some(stdin) = writer.as_mut() else {
+                    return Err(failed(&"the connection is closed"));
+                };
+                if let Err(refused) = permit.check() {
+                    if rest.len() == line.len() {
+                        return Err(Fault::new(Meaning::NotTaken, refused.message));
+                    }
+                    // What left is no message without its end, and none follows it.
+                    drop(writer.take());
+                    return Err(failed(&format!("its rest was kept: {}", refused.message)));
+                }
+                // INVARIANT (asked-last): nothing may come between the question and the write.
+                match stdin.write(rest).await {
+                    Ok(0) => return Err(failed(&"it takes no more")),
+                    Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+                    Err(error) => return Err(failed(&error)),
+                }
+            }
+            Ok(())
         }
     }
 

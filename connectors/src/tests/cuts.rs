@@ -141,7 +141,7 @@ async fn a_server_that_quotes_a_long_token_is_not() {
     let shop = super::servers::Shop::new(&super::servers::says(&said.to_string()), "");
     let call = call("hold", json!({"order": "SO-1", "access_token": token}));
     let message = tells_no_piece(invoke(&shop.registry(), &call).await, &token);
-    assert_eq!(message, "`hold` failed: `bad …`");
+    assert_eq!(message, "`hold` answered with an error: `bad …`");
 }
 
 /// What is not cut is the kernel's to clean: there a hash stands for a secret, not a blank.

@@ -1,6 +1,7 @@
 //! The call's permit, asked by every connector right before what can have an effect: rule 4.12.
 
 use std::fs;
+use std::time::Duration;
 
 use rusqlite::Connection;
 use serde_json::json;
@@ -8,9 +9,10 @@ use tempfile::TempDir;
 
 use operators_kernel::{Call, ConnectorError, SendPermit};
 
+use super::departures::asked_at_most;
 use super::servers::{Shop, held, says};
 use super::vendor::{Reply, Vendor, answer};
-use super::{build, build_in, call, invoke, not_applied};
+use super::{applied, build, build_in, call, invoke, not_applied, unknown};
 
 const REFUSED: &str = "nothing was sent: the test says so";
 
@@ -90,6 +92,26 @@ async fn a_program_that_was_greeted_too_slowly_is_not_called() {
     assert!(told.contains(REFUSED), "{told}");
     assert!(shop.path().join("listed").exists(), "it was not listed");
     assert!(shop.calls().is_empty(), "it was called");
+}
+
+/// By rules 4.1 and 4.12: of a long message the rest is kept back too, so that a program that reads
+/// late never finds its end; but a part left, so what became of it is not known.
+#[tokio::test]
+async fn what_may_not_go_on_to_a_program_after_a_part_left_is_a_doubt() {
+    let shop = Shop::new(&says(r#"{"content":[]}"#), "");
+    let registry = shop.registry();
+    shop.write("server.sh", &Shop::server_that_stops_reading("read-on"));
+    let mut long = call("hold", json!({"order": "x".repeat(1024 * 1024)}));
+    long.deadline = Duration::from_secs(10);
+    long.permit = asked_at_most(2);
+    let answered = tokio::time::timeout(long.deadline, invoke(&registry, &long)).await;
+    let told = unknown(answered.expect("it is given up at once"));
+    assert!(told.contains("its rest was kept: "), "{told}");
+    shop.write("read-on", "");
+    applied(invoke(&registry, &held()).await);
+    let calls = shop.calls();
+    assert_eq!(calls.len(), 1, "its end was found");
+    assert_eq!(calls[0]["params"]["arguments"], json!({"order": "SO-1"}));
 }
 
 #[tokio::test]

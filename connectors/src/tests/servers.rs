@@ -71,6 +71,16 @@ impl Shop {
         SERVER.replace(listing, &format!("{listing}      touch {name}\n"))
     }
 
+    /// The server, which reads nothing after it listed its tools until a file of that name is there.
+    pub(super) fn server_that_stops_reading(name: &str) -> String {
+        let listed = "\"$(cat tools.json)\"'}}' ;;";
+        let waits = listed.replace(
+            ";;",
+            &format!("; while ! test -e {name}; do sleep 0.05; done ;;"),
+        );
+        SERVER.replace(listed, &waits)
+    }
+
     pub(super) fn registry(&self) -> Registry {
         build_in(&self.config, self.folder.path()).expect("config")
     }
