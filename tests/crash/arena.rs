@@ -13,7 +13,7 @@ use operators_kernel::{
 use operators_seams::SystemClock;
 use operators_tests::fixtures;
 use operators_tests::history::{History, Line, open_store};
-use operators_tests::postgres::{self, Database};
+use operators_tests::postgres;
 use operators_tests::sink::{Hit, Sink};
 use sqlx::Row as _;
 use tempfile::TempDir;
@@ -43,8 +43,6 @@ pub struct Arena {
     pub sink: Sink,
     pub store: Store,
     ground: Ground,
-    /// The database of a `sql` connector that is not beside the store.
-    database: Option<Database>,
     effect: String,
     plan: Plan,
     lines: Mutex<Vec<Line>>,
@@ -65,15 +63,7 @@ impl Arena {
     /// A fresh store and a fresh sink.
     pub fn new(store: Store, effect: &str, plan: Plan) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let database = (effect == "sql-server").then(|| {
-            let server = postgres::url().expect("a server");
-            let database = block_on(Database::fresh(server));
-            let table = "CREATE TABLE effects (line TEXT)";
-            block_on(postgres::run(&database.url(), table));
-            database
-        });
         Self {
-            database,
             store,
             ground: Ground::fresh(store, &folder),
             folder,
@@ -106,13 +96,6 @@ impl Arena {
         if self.effect == "file" {
             return orders.with("--file", self.path("effects.jsonl").display());
         }
-        if let Some(database) = &self.database {
-            return orders
-                .with("--file", self.path("effects.jsonl").display())
-                .with("--database", database.url())
-                .with("--effect", "sql")
-                .with("--max-land-ms", MAX_LAND_MS);
-        }
         if self.is_local() {
             return orders
                 .with("--file", self.path("effects.jsonl").display())
@@ -131,7 +114,7 @@ impl Arena {
     fn is_local(&self) -> bool {
         matches!(
             self.effect.as_str(),
-            "file" | "command" | "mcp" | "sql" | "sql-server" | "transactional"
+            "file" | "command" | "mcp" | "sql" | "transactional"
         )
     }
 
@@ -211,9 +194,6 @@ impl Arena {
     pub fn hits(&self) -> Vec<Hit> {
         if !self.is_local() {
             return self.sink.hits();
-        }
-        if let Some(database) = &self.database {
-            return block_on(rows_beside(&database.url()));
         }
         match (self.effect.as_str(), self.store) {
             ("sql", _) => return rows(&self.path("effects.jsonl")),
@@ -375,7 +355,7 @@ fn hit_of_line((line, sequence): (&str, u64)) -> Hit {
         entity: text("entity_key"),
         key: text("idempotency_key"),
         downstream_key: text("downstream_key"),
-        process: line["process"].as_str().unwrap_or_default().to_owned(),
+        process: String::new(),
         arrived_ns: sequence,
         applied_ns: Some(sequence),
         is_replay: false,

@@ -193,8 +193,7 @@ fn sql(options: &Options, url: &str) -> ConnectorConfig {
     let statement = format!(
         "INSERT INTO effects SELECT {make}('downstream_key', {{action.downstream_key}}, \
          'idempotency_key', {{action.idempotency_key}}, 'entity_key', {{action.entity_key}}, \
-         'tenant', 'acme', 'process', '{process}')",
-        process = options.process
+         'tenant', 'acme')"
     );
     let tool = ToolConfig {
         statement: Some(statement),
