@@ -127,19 +127,19 @@ impl Witness {
 
     /// Whether the log may be folded back into the file by the last process to leave: both are what
     /// they were. A log that was only removed is folded as well, for nobody else can do it; its file
-    /// must not have changed since, for then it is another log's, or an older copy.
+    /// must not have changed since, for then it is another log's, or an older copy. An empty log in its
+    /// place holds nothing: whoever opens the file makes one, a connection of this process included.
     pub(super) fn may_fold(&mut self, connection: &Connection) -> bool {
         if self.look().is_ok() {
             return self.check(connection).is_ok();
         }
         let [ours, our_log, our_index] = self.files;
         let [file, log, index] = identify(&self.paths);
-        let [path, ..] = &self.paths;
+        let [path, log_path, _] = &self.paths;
         file == Some(ours)
-            && log.is_none_or(|log| log == our_log)
             && index.is_none_or(|index| index == our_index)
             // With the log still there, the next to open the file finds all of it.
-            && log.is_none()
+            && (log.is_none() || log != Some(our_log) && is_empty(log_path))
             && !self.is_changed
             && looks_of(path) == self.looks
     }
@@ -233,6 +233,10 @@ fn identify(paths: &[PathBuf; 3]) -> [Option<FileId>; 3] {
         let found = fs::metadata(path).ok()?;
         Some((found.dev(), found.ino()))
     })
+}
+
+fn is_empty(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.len() == 0)
 }
 
 fn looks_of(path: &Path) -> Option<Looks> {
