@@ -181,6 +181,25 @@ impl Notary {
         unseen::of(&*self.store, &self.tenant, elsewhere).await
     }
 
+    /// What is told where this project has a key that signs, and no checkpoint of a log that has
+    /// receipts. The log of rehearsals is signed by no run.
+    pub(crate) async fn missing_checkpoints(&self) -> Result<Option<String>> {
+        let is_signed = !self.tenant.is_stub() && !self.keyring.public_keys()?.is_empty();
+        if !is_signed || is_there(&self.history)? {
+            return Ok(None);
+        }
+        let size = self.store.log().head(&self.tenant).await?.size();
+        Ok((size > 0).then(|| {
+            format!(
+                "the checkpoints of this log are missing: `{}` is not there, although this project \
+                 has a key that signs and the log {size} receipts; an older copy of the store would \
+                 look the same, so hold it against a checkpoint that was kept elsewhere (`receipts \
+                 verify --head`)",
+                shown(&self.history.display())
+            )
+        }))
+    }
+
     /// Whether this project signed that of the tenant's log in another store.
     fn is_of_another_log(&self, signed: &SignedCheckpoint) -> Result<bool> {
         for file in self.other_histories()? {

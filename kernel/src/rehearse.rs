@@ -35,6 +35,8 @@ const WOULD_ASK: &str = "a person would be asked first";
 pub struct Forecast {
     /// The action; secret arguments as keyed hashes.
     pub action: PlannedAction,
+    /// Always true: it is what tells a forecast from a result.
+    pub dry_run: bool,
     /// What would become of it.
     pub decision: Disposition,
     /// Whether it would be let through, or is done already. What a connector would answer is not
@@ -306,6 +308,7 @@ fn flat(
     let result = ActionResult::new(action, decision, rule, Text::default(), 0, outcome);
     Forecast {
         action: result.action,
+        dry_run: true,
         decision: result.decision,
         ok: result.ok && !may_be_held,
         error: result.error,

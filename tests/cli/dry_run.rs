@@ -27,6 +27,12 @@ fn it_makes_no_store_and_asks_no_vendor() {
     let read = action("orders.get", "SO-1", json!({}));
     let said = forecast(&project, &json!([hold("SO-1"), hold("SO-1"), read])).ended(0);
     assert_eq!(decisions(&said), ["ALLOW", "DEDUP", "ALLOW"]);
+    // Each says that it is no result.
+    let forecasts: Vec<Value> = serde_json::from_str(&said.stdout).expect("one array");
+    assert!(
+        forecasts.iter().all(|one| one["dry_run"] == true),
+        "{said:#?}"
+    );
     assert_eq!(vendor.requests().len(), 0);
     assert!(!project.path(".operators").exists());
 }

@@ -113,11 +113,55 @@ fn an_action_that_ran_again_is_found_in_the_log_alone() {
     );
     let head = project.run(&["receipts", "head", "--with-log", "log.jsonl"]);
     project.write("head.txt", head.ended(0).stdout);
-    let mut python = Command::new("python3");
-    python.arg(top().join("docs/verify.py"));
-    python.args(["log", "log.jsonl", "head.txt", &self::key(&project)]);
-    let said = crate::support::finish(python.current_dir(project.dir())).ended(5);
-    assert!(said.stdout.contains(again.receipt_id.as_str()), "{said:#?}");
+    let key = self::key(&project);
+    python(&project, &["log", "log.jsonl", "head.txt", &key], 5);
+}
+
+/// By rule 11.5: what was not looked at is said.
+#[test]
+fn an_audit_that_stopped_says_what_it_looked_at() {
+    let project = ran();
+    let id = project.receipts()[1].receipt_id.clone();
+    let edit = format!("UPDATE receipt SET body = body || ' ' WHERE receipt_id = '{id}'");
+    by_hand(&project, &edit);
+    let said = project.run(&["receipts", "verify"]).ended(5);
+    said.tells("1 of 3 receipts were looked at, and the audit stopped");
+    let json = project.run(&["receipts", "verify", "--json"]).ended(5);
+    let told: Value = serde_json::from_str(&json.stdout).expect("JSON");
+    let looked = (&told["size"], &told["head"], &told["stopped"]);
+    assert_eq!(looked, (&1.into(), &3.into(), &true.into()));
+}
+
+/// By rule 11.3: without a key that is trusted nothing is found out, which is no fault of the log.
+#[test]
+fn a_checkpoint_without_a_trusted_key_is_no_fault_of_the_log() {
+    let project = ran();
+    let head = project.run(&["receipts", "head"]).ended(0);
+    project.write("head.txt", head.stdout);
+    std::fs::remove_file(project.path(".operators/signing.pub")).expect("there");
+    let verify = ["receipts", "verify", "--head", "head.txt"];
+    let said = project.run(&verify).ended(1);
+    said.tells("no key is trusted here");
+    let other = "ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
+    project
+        .run(&[&verify[..], &["--key", other]].concat())
+        .ended(5);
+}
+
+/// By rule 11.3: checkpoints that were deleted are missed where the key that signed them is.
+#[test]
+fn deleted_checkpoints_are_told_as_missing() {
+    let project = ran();
+    std::fs::remove_dir_all(project.path(".operators/checkpoints")).expect("there");
+    let said = project.run(&["receipts", "verify"]).ended(0);
+    said.tells("the checkpoints of this log are missing");
+    let doctor = project.run(&["doctor"]).ended(0);
+    let told = "the checkpoints of this log are missing";
+    assert!(doctor.stdout.contains(told), "{doctor:#?}");
+    assert!(
+        !doctor.stdout.contains("holds all that was signed"),
+        "{doctor:#?}"
+    );
 }
 
 /// By rule 11.5: an older copy of the store is refused before anything runs there.

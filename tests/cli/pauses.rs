@@ -87,7 +87,9 @@ fn pause_stops_every_run_until_resume_and_says_who_when_and_how() {
 fn pause_of_one_operator_leaves_the_others() {
     // rule 9.1
     let project = project();
-    project.run(&["pause", "--operator", "ship-risk"]).ended(0);
+    let said = project.run(&["pause", "--operator", "ship-risk"]).ended(0);
+    said.tells("nothing new of operator `ship-risk` is sent");
+    said.tells("others go on");
     let run = project
         .run(&["run", "--once", "--json", "billing"])
         .ended(0);

@@ -28,18 +28,21 @@ pub(crate) async fn pause(args: &PauseArgs, project: Option<&Path>) -> Result<Ex
     }
     let (tenant, answer, _) = direct(args, &project, Order::Pause).await?;
     let what = target(args.operator.as_ref());
-    match answer {
-        DirectiveAnswer::PausedBefore(halt) => note(&format!(
-            "{what} was paused already, by {} at {}",
-            shown(&halt.by),
-            moment(halt.at)
-        )),
-        _ => note(&format!(
-            "nothing new is sent for tenant `{}`, by any process that shares this store; what was \
-             claimed before goes on to its end",
+    let told = if let DirectiveAnswer::PausedBefore(halt) = answer {
+        let (by, at) = (shown(&halt.by), moment(halt.at));
+        format!("{what} was paused already, by {by} at {at}")
+    } else {
+        let of = args.operator.as_ref();
+        let (of, rest) = of.map_or_else(Default::default, |name| {
+            (format!(" of operator `{name}`"), "; others go on")
+        });
+        format!(
+            "nothing new{of} is sent for tenant `{}`, by any process that shares this store; what \
+             was claimed before goes on to its end{rest}",
             shown(&tenant)
-        )),
-    }
+        )
+    };
+    note(&told);
     data(&format!("paused: {what}"))?;
     let resume = match &args.operator {
         None => "resume".to_owned(),

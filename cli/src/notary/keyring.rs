@@ -69,6 +69,11 @@ impl Keyring {
         Ok(key)
     }
 
+    /// Where the keys stand whose signatures are believed.
+    pub(crate) fn public_file(&self) -> PathBuf {
+        self.dir.join(PUBLIC_FILE)
+    }
+
     /// The keys whose signatures are believed: the present one and those before it.
     pub(crate) fn public_keys(&self) -> Result<Vec<PublicKey>> {
         let file = self.dir.join(PUBLIC_FILE);

@@ -38,6 +38,10 @@ pub struct Audit {
 pub struct Findings {
     /// How many receipts were looked at.
     pub size: u64,
+    /// How many the log's head is about.
+    pub head: u64,
+    /// The audit ended with a fault of the log: what follows was not looked at, nor any key.
+    pub is_stopped: bool,
     /// Their root.
     pub root: LogHash,
     /// How many of them were pruned: their texts are elsewhere.
@@ -98,6 +102,8 @@ async fn inspect_once(
     let burns = audit.is_against_store.then(Burns::default);
     let mut findings = Findings {
         size: 0,
+        head: sequenced.head.size(),
+        is_stopped: false,
         root: LogHash::of_nothing(),
         pruned: 0,
         checkpoints: 0,
@@ -108,6 +114,7 @@ async fn inspect_once(
     let mut auditor = match Auditor::new(tenant, audit.checkpoints, burns) {
         Ok(auditor) => auditor,
         Err(fault) => {
+            findings.is_stopped = true;
             findings.faults.push(fault.into());
             return Ok(findings);
         }
@@ -119,6 +126,7 @@ async fn inspect_once(
     findings.checkpoints = auditor.checkpoints();
     let read = read.and(lost(&sequenced));
     if let Err(fault) = read {
+        findings.is_stopped = true;
         findings.faults.push(fault.into());
         return Ok(findings);
     }

@@ -77,9 +77,13 @@ async fn signed(
     let notary = Notary::of(project, tenant, store);
     let held = async {
         notary.check().await?;
-        notary.unseen().await
+        Ok::<_, anyhow::Error>((notary.unseen().await?, notary.missing_checkpoints().await?))
     };
-    match held.await {
+    let held = held.await.map(|(unseen, missing)| match missing {
+        Some(missing) => Some(Unseen::Odd(missing)),
+        None => unseen,
+    });
+    match held {
         Ok(None) => found.add(
             "receipts",
             Health::Ok,

@@ -97,7 +97,38 @@ pub(super) async fn verify(asked: &VerifyArgs, project: Option<&Path>) -> Result
     for file in &asked.segment {
         faults.extend(segment::compare(signed, file, &keys).await?.err());
     }
-    tell(signed, asked, Some(&found), &faults)
+    let exit = tell(signed, asked, Some(&found), &faults)?;
+    if !asked.json {
+        remarks(signed, &found, faults.is_empty()).await?;
+    }
+    Ok(exit)
+}
+
+/// What was not looked at, and what cannot be told.
+async fn remarks(signed: &Signed, found: &Findings, is_sound: bool) -> Result<()> {
+    if found.is_stopped {
+        note(&format!(
+            "{} of {} receipts were looked at, and the audit stopped at the first fault: whatever \
+             else is wrong, with burned keys too, is not told",
+            found.size, found.head
+        ));
+    }
+    if !is_sound {
+        return Ok(());
+    }
+    if found.is_behind {
+        note("some receipts are not in the log yet: a transaction that wrote them is open");
+    }
+    if found.checkpoints == 0 {
+        let missing = signed.notary.missing_checkpoints().await?;
+        let nothing =
+            "nothing was signed here yet, so an older copy of the store would look the same";
+        note(missing.as_deref().unwrap_or(nothing));
+    }
+    if found.keys.is_none() {
+        note("burned keys were not compared; `--against-store` does that");
+    }
+    Ok(())
 }
 
 /// The keys whose signatures count.
@@ -118,6 +149,13 @@ fn checkpoints(signed: &Signed, asked: &VerifyArgs) -> Result<Result<Vec<Checkpo
     }
     for file in &asked.head {
         history.push(read_checkpoint(file)?);
+    }
+    if trusted.is_empty() && !history.is_empty() {
+        // That is no fault of the log: nothing was found out.
+        bail!(
+            "no key is trusted here, so no checkpoint can be checked: {} has none; `--key` names one",
+            shown(&signed.notary.keyring.public_file().display())
+        );
     }
     Ok(Notary::believed(history, &trusted).map_err(Fault::from))
 }
@@ -144,6 +182,8 @@ fn tell(
             "tenant": signed.tenant.as_str(),
             "sound": faults.is_empty(),
             "size": found.map(|found| found.size),
+            "head": found.map(|found| found.head),
+            "stopped": found.is_none_or(|found| found.is_stopped),
             "root": found.map(|found| found.root),
             "pruned": found.map(|found| found.pruned),
             "checkpoints": found.map(|found| found.checkpoints),
@@ -180,15 +220,6 @@ fn tell(
     ))?;
     if let Some(keys) = found.keys {
         data(&format!("burned keys that agree: {keys}"))?;
-    }
-    if found.is_behind {
-        note("some receipts are not in the log yet: a transaction that wrote them is open");
-    }
-    if found.checkpoints == 0 {
-        note("nothing was signed here yet, so an older copy of the store would look the same");
-    }
-    if found.keys.is_none() {
-        note("burned keys were not compared; `--against-store` does that");
     }
     Ok(exit)
 }
