@@ -1,10 +1,10 @@
 //! The `mcp` connector: a call becomes one `tools/call` of a Model Context Protocol server.
 //!
-//! `link` is a connection (`stdio` a program of ours with its `lines`, `web` streamable HTTP),
-//! `message` one message of a server and `fault` the lack of one, `accepted` what a person has
-//! accepted of a server, `outcome` the three answers. Whatever a server says about
-//! itself is a hint from a stranger: effect classes come from the configuration, a tool that
-//! changed since it was accepted is held, and answers are bounded before they are read.
+//! `link` is a connection (`stdio` a program of ours with its `lines`, `web` streamable HTTP with its
+//! `requests`), `message` one message of a server and `fault` the lack of one, `accepted` what a
+//! person has accepted of a server, `outcome` the three answers. Whatever a server says about itself
+//! is a hint from a stranger: effect classes come from the configuration, a tool that changed since
+//! it was accepted is held, and answers are bounded before they are read.
 
 mod accepted;
 mod fault;
@@ -12,6 +12,7 @@ mod lines;
 mod link;
 mod message;
 mod outcome;
+mod requests;
 mod stdio;
 mod web;
 

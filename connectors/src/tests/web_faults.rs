@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -475,6 +476,21 @@ async fn a_stream_that_broke_off_is_read_on_where_its_events_have_ids() {
     let (result, _) = applied(Shop::at(&vendor).invoke().await);
     assert_eq!(result, json!("held"));
     assert_eq!(asked_for(&vendor, "tools/call"), 1);
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_again_and_again_is_not_asked_for_without_a_pause() {
+    let vendor = server(|_| {
+        let head =
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 900\r\n\r\n";
+        Reply::Close(format!("{head}id: e-1\ndata: \n\n").into_bytes())
+    });
+    let shop = Shop::at(&vendor);
+    let (registry, call) = (shop.registry(), held());
+    let waited = tokio::time::timeout(Duration::from_secs(2), invoke(&registry, &call)).await;
+    assert!(waited.is_err(), "{waited:?}");
+    let asked = asked_for(&vendor, "GET");
+    assert!((2..=12).contains(&asked), "asked {asked} times");
 }
 
 /// By rule 4.12: what is asked first is not enough. A process may be stopped while it connects, so
