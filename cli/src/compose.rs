@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use operators_connectors::{ProjectSecrets, Registry, RegistryError, StoreAddress};
-use operators_kernel::{Clock, DurableExec, OperatorName, Seams, Settings};
+use operators_connectors::{
+    ConnectorConfig, ConnectorKind, ProjectSecrets, Registry, RegistryError, StoreAddress,
+};
+use operators_kernel::{Clock, ConnectorName, DurableExec, OperatorName, Seams, Settings};
 use operators_policies::{Layers, Policy, PolicyProblems, Reach, RuleSet, loading};
 use operators_seams::{DynamoStore, MemoryStore, PgStore, SqliteStore, SystemClock};
 
@@ -121,7 +123,8 @@ pub(crate) fn empty_store(clock: &Arc<dyn Clock>) -> Arc<dyn DurableExec> {
 
 /// The tools of the project's connectors.
 pub(crate) fn registry(project: &Project) -> Result<Arc<Registry>> {
-    let configs = project.config.connectors.clone();
+    let mut configs = project.config.connectors.clone();
+    supervise(&mut configs);
     let secrets = Arc::new(secrets(project)?);
     let store = match &project.config.store.url {
         StoreUrl::Sqlite(path) => StoreAddress::Sqlite(project.path(path)),
@@ -132,6 +135,29 @@ pub(crate) fn registry(project: &Project) -> Result<Arc<Registry>> {
     Ok(Arc::new(
         registry.map_err(|error| misconfigured(project, &error))?,
     ))
+}
+
+/// Where programs run, this one is started once more to end them in time, unless the project names
+/// another.
+pub(crate) fn supervise(configs: &mut BTreeMap<ConnectorName, ConnectorConfig>) {
+    let runs_programs = |config: &ConnectorConfig| match config.kind {
+        ConnectorKind::Command => true,
+        ConnectorKind::Mcp => config.argv.is_some(),
+        ConnectorKind::Http | ConnectorKind::File | ConnectorKind::Sql => false,
+    };
+    // The very program that runs, also if its file was replaced since.
+    let this = Path::new("/proc/self/exe");
+    let this = if this.exists() {
+        Some(this.to_path_buf())
+    } else {
+        std::env::current_exe().ok()
+    };
+    let this = this.map(|path| path.to_string_lossy().into_owned());
+    for config in configs.values_mut().filter(|config| runs_programs(config)) {
+        if config.supervisor.is_none() {
+            config.supervisor.clone_from(&this);
+        }
+    }
 }
 
 /// Where the project's credentials come from.

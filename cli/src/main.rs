@@ -23,6 +23,7 @@ mod table;
 mod unseen;
 mod words;
 
+use std::ffi::OsString;
 use std::panic::PanicHookInfo;
 use std::path::Path;
 
@@ -33,10 +34,17 @@ use clap::{CommandFactory as _, Parser as _};
 use crate::args::{Args, Command, RunArgs};
 use crate::exit::Exit;
 
+/// What `operators` calls itself as; people have no use for it.
+const SUPERVISE: &str = "supervise";
+
 const NO_WORKER: &str = "the worker is not in this version; use `operators run --once`";
 
 fn main() -> Exit {
     std::panic::set_hook(Box::new(panicked));
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == SUPERVISE) {
+        return supervise(&words.collect::<Vec<_>>());
+    }
     let args = match Args::try_parse().and_then(checked) {
         Ok(args) => args,
         Err(error) => return usage(error),
@@ -49,6 +57,19 @@ fn main() -> Exit {
         Err(error) => {
             output::error(&error);
             Exit::CouldNotRun
+        }
+    }
+}
+
+/// Ends one program in time, for another process of ours that may not be able to.
+fn supervise(program: &[OsString]) -> Exit {
+    match operators_connectors::supervise(program) {
+        Ok(()) => Exit::Ok,
+        Err(error) => {
+            output::warn(&format!(
+                "`{SUPERVISE}` is started by `operators` itself, for a program of a connector: {error}"
+            ));
+            Exit::Usage
         }
     }
 }

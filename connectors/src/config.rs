@@ -77,6 +77,11 @@ pub struct ConnectorConfig {
     /// `command`, `mcp`: variables with a value of their own, or `secret:NAME`.
     #[serde(default)]
     pub variables: BTreeMap<String, HeaderText>,
+    /// `command`, `mcp`: the program `operators`, which ends programs in time also where the process that
+    /// started them cannot. A name, or a path relative to the project. `operators` itself is taken where
+    /// it runs the project; where a program embeds it and says nothing, there is none.
+    #[serde(default)]
+    pub supervisor: Option<String>,
     /// `http`, `command`: the largest answer taken in. Default `1MiB`, at most `16MiB`.
     #[serde(default)]
     pub max_answer: Option<SizeText>,
@@ -106,6 +111,7 @@ impl ConnectorConfig {
             dir: None,
             env: None,
             variables: BTreeMap::new(),
+            supervisor: None,
             max_answer: None,
             tools: BTreeMap::new(),
         }

@@ -46,6 +46,7 @@ fn of_connector(config: &ConnectorConfig) -> Vec<Field> {
         ("dir", &[Command, Mcp], config.dir.is_some()),
         ("env", &[Command, Mcp], config.env.is_some()),
         ("variables", &[Command, Mcp], !config.variables.is_empty()),
+        ("supervisor", &[Command, Mcp], config.supervisor.is_some()),
         ("max_answer", &[Http, Command], config.max_answer.is_some()),
     ]
 }

@@ -28,6 +28,7 @@ mod template;
 mod tests;
 
 pub use beside::StoreAddress;
+pub use command::supervise;
 pub use config::{
     AuthConfig, BasicConfig, BodyEncoding, BodySource, ClientAuth, ConditionConfig,
     ConnectorConfig, ConnectorKind, EffectWord, HeaderText, ModeWord, Oauth2Config, OutputForm,

@@ -44,6 +44,7 @@ mod start_up;
 mod stores;
 mod stories;
 mod stubs;
+mod supervised;
 mod terminal;
 mod transactions;
 mod unseen;

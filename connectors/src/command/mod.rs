@@ -1,7 +1,8 @@
 //! The `command` connector: a call becomes one process, and its exit code one of three outcomes.
 //!
 //! `tool` compiles the configuration, `environment` is what a program sees of ours, `process` runs
-//! it and ends its whole group, `codes` reads exit codes. There is never a shell: each text of
+//! it and ends its whole group, `supervisor` and `supervise` are how it is ended also where this process
+//! cannot, `unsupervised` is what is known where nobody does that, `codes` reads exit codes. There is never a shell: each text of
 //! `argv` becomes exactly one argument. The call is JSON on stdin, the result JSON on stdout.
 //!
 //! | what was seen | outcome |
@@ -14,7 +15,10 @@
 mod codes;
 mod environment;
 pub(crate) mod process;
+mod supervise;
+mod supervisor;
 mod tool;
+mod unsupervised;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,6 +35,7 @@ use operators_kernel::{
 use crate::command::codes::Says;
 use crate::command::process::{Bounds, Ended, Failed};
 use crate::command::tool::{CommandTool, Program};
+use crate::command::unsupervised::Unsupervised;
 use crate::config::{ConnectorConfig, OutputForm};
 use crate::hidden::Hidden;
 use crate::registry::{Place, RegistryError};
@@ -39,6 +44,12 @@ use crate::size::{ANSWER_DEFAULT, SizeText};
 pub(crate) use environment::Environment;
 #[cfg(feature = "mcp")]
 pub(crate) use process::Group;
+pub use supervise::supervise;
+#[cfg(feature = "mcp")]
+pub(crate) use supervisor::Listen;
+#[cfg(feature = "mcp")]
+pub(crate) use supervisor::Supervised;
+pub(crate) use supervisor::Supervisor;
 
 /// Runs programs of this machine.
 #[derive(Debug)]
@@ -47,6 +58,8 @@ pub(crate) struct CommandConnector {
     tools: BTreeMap<ToolName, CommandTool>,
     max_answer: SizeText,
     secrets: Arc<dyn SecretStore>,
+    supervisor: Option<Supervisor>,
+    unsupervised: Unsupervised,
 }
 
 impl CommandConnector {
@@ -68,6 +81,8 @@ impl CommandConnector {
             tools,
             max_answer: config.max_answer.unwrap_or(ANSWER_DEFAULT),
             secrets,
+            supervisor: Supervisor::of(config, base_dir),
+            unsupervised: Unsupervised::default(),
         })
     }
 
@@ -78,6 +93,7 @@ impl CommandConnector {
         call: &Call,
         tool: &CommandTool,
         program: &Program,
+        supervisor: Option<&Supervisor>,
     ) -> Result<Answer, String> {
         let mut hidden = Hidden::of(call, &tool.secret_args);
         let argv = program.render(call)?;
@@ -86,19 +102,26 @@ impl CommandConnector {
             .variables(&call.tenant, self.secrets.as_ref(), &mut hidden)
             .await?;
         let told = told(call)?;
-        let command = self.environment.command(&argv, variables);
         let bounds = Bounds {
             deadline: call.deadline,
             stdout: self.max_answer,
         };
-        let permitted = call.permit.confirm().await;
-        permitted.map_err(|refused| refused.message)?;
-        let ended = process::run(command, &told, bounds).await;
+        let ended = if let Some(supervisor) = supervisor {
+            let argv = supervisor.argv(&argv);
+            let command = self.environment.command(&argv, variables);
+            process::run_supervised(command, &told, bounds, &call.permit).await
+        } else {
+            let command = self.environment.command(&argv, variables);
+            let permitted = call.permit.confirm().await;
+            permitted.map_err(|refused| refused.message)?;
+            process::run(command, &told, bounds).await
+        };
         let label = format!("`{}`", program.label);
         Ok(match ended {
             Err(Failed::NotStarted(problem)) => {
                 return Err(format!("{label} does not start: {problem}"));
             }
+            Err(Failed::NotPermitted(problem)) => return Err(problem),
             Err(Failed::Midway(problem)) => Answer::Unknown(format!("{label} {problem}")),
             Ok(ended) => judge(&ended, tool, program, &label, &hidden),
         })
@@ -188,7 +211,11 @@ impl Connector for CommandConnector {
             let message = format!("`{}`: the connector has no such tool", call.tool);
             return InvokeOutcome::NotApplied(ConnectorError::new(message));
         };
-        let ran = self.run(call, tool, &tool.program).await;
+        // Dropped when the program was ended, by itself or from here.
+        let _seen = self.unsupervised.begin(call);
+        // What has no effect needs nobody to end it in time.
+        let supervisor = self.supervisor.as_ref().filter(|_| !tool.reads);
+        let ran = self.run(call, tool, &tool.program, supervisor).await;
         match ran.unwrap_or_else(Answer::NotApplied) {
             Answer::Applied(effect) => InvokeOutcome::Applied(effect),
             Answer::NotApplied(message) => InvokeOutcome::NotApplied(ConnectorError::new(message)),
@@ -208,9 +235,14 @@ impl Connector for CommandConnector {
         let Some(probe) = &tool.probe else {
             return unknown(format!("`{}` has no probe", call.tool));
         };
-        match self.run(call, tool, probe).await {
+        match self.run(call, tool, probe, None).await {
             Ok(Answer::Applied(effect)) => ProbeOutcome::Applied(effect),
-            Ok(Answer::NotApplied(_)) => ProbeOutcome::NotApplied,
+            Ok(Answer::NotApplied(_)) => {
+                if self.supervisor.is_none() && !self.unsupervised.saw_the_end_of(call) {
+                    return unknown(unsupervised::STILL_RUNS.to_owned());
+                }
+                ProbeOutcome::NotApplied
+            }
             Ok(Answer::Unknown(problem)) | Err(problem) => unknown(problem),
         }
     }

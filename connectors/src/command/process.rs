@@ -1,7 +1,7 @@
 //! One process from its start to its end, with a bound on everything it does.
 //!
-//! Owns the process group: whoever stops waiting, by deadline or by leaving, ends all of it. It
-//! must not know what an exit code means.
+//! Owns the process group: whoever stops waiting, by deadline or by leaving, ends all of it; where a
+//! supervisor does that, also if this process can not. It must not know what an exit code means.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -11,10 +11,15 @@ use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 
+use operators_kernel::SendPermit;
+
+use crate::command::supervisor::{End, Left, Supervised};
 use crate::size::SizeText;
 
 /// How much of stderr is kept: its end, where programs say why they gave up.
 const STDERR_BYTES_KEPT: usize = 4 * 1024;
+
+const LATE: &str = "did not end in time and was killed";
 
 /// What a process may take.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +44,8 @@ pub(crate) struct Ended {
 pub(crate) enum Failed {
     /// Nothing ran.
     NotStarted(String),
+    /// Nothing ran, because nothing may be sent any more.
+    NotPermitted(String),
     /// It ran, and what it did is not known.
     Midway(String),
 }
@@ -70,9 +77,59 @@ pub(crate) async fn run(
             Ok(ended)
         }
         Ok(Err(problem)) => Err(Failed::Midway(problem)),
-        Err(_) => Err(Failed::Midway(
-            "did not end in time and was killed".to_owned(),
-        )),
+        Err(_) => Err(Failed::Midway(LATE.to_owned())),
+    }
+}
+
+/// As [`run`], by way of a supervisor, which ends the group at the call's deadline also if this
+/// process is stopped or gone by then. The permit is asked right before the program starts.
+pub(crate) async fn run_supervised(
+    command: Command,
+    told: &[u8],
+    bounds: Bounds,
+    permit: &SendPermit,
+) -> Result<Ended, Failed> {
+    let not_started = |problem: String| Failed::NotStarted(problem);
+    let started = Supervised::start(command);
+    let supervised =
+        started.map_err(|error| not_started(format!("its supervisor does not start: {error}")))?;
+    let until = Left::until(|| permit.left().unwrap_or(bounds.deadline));
+    let until = until.ok_or_else(|| not_started("this system has no clock for it".to_owned()))?;
+    let permitted = permit.confirm().await;
+    permitted.map_err(|refused| Failed::NotPermitted(refused.message))?;
+    let (mut child, mut tell, mut listen) = supervised.take(Some(until), Some(told.len()));
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err(not_started("its supervisor has no streams".to_owned()));
+    };
+    let conversation = async {
+        let tell = async {
+            tell.all(told).await;
+            Ok::<(), String>(())
+        };
+        let end = async { Ok(listen.end().await) };
+        tokio::try_join!(tell, end, whole(stdout, bounds.stdout), last(stderr))
+    };
+    let midway = |problem: &str| Err(Failed::Midway(problem.to_owned()));
+    let ((), end, stdout, stderr) = match tokio::time::timeout(bounds.deadline, conversation).await
+    {
+        Ok(Ok(ended)) => ended,
+        // What it is told through is dropped, and with it its supervisor ends it.
+        Ok(Err(problem)) => return midway(&problem),
+        Err(_) => return midway(LATE),
+    };
+    match end {
+        End::NotStarted(problem) => Err(not_started(problem)),
+        End::Killed => midway(LATE),
+        End::Unsupervised => midway("lost its supervisor and was killed"),
+        End::Ended(None) if until.is_over() => midway(LATE),
+        End::Ended(code) => {
+            tell.done().await;
+            Ok(Ended {
+                code,
+                stdout,
+                stderr,
+            })
+        }
     }
 }
 
@@ -137,6 +194,12 @@ impl Group {
     pub(crate) fn of(child: &Child) -> Self {
         let id = child.id().and_then(|id| i32::try_from(id).ok());
         Self(id.map(Pid::from_raw))
+    }
+
+    /// The group of that number, whose leader is not waited for before this is dropped.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn numbered(group: Pid) -> Self {
+        Self(Some(group))
     }
 
     fn disarm(&mut self) {

@@ -3,33 +3,40 @@
 //! Owns how they are read and written, and why the connection ended. It must not know what a message
 //! is for, but that a call leaves only with its permit, asked before each write.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process::{ChildStdin, ChildStdout};
+use tokio::process::ChildStdout;
 use tokio::sync::Mutex;
 
 use crate::mcp::fault::{Fault, Meaning};
 use crate::mcp::link::permit;
 use crate::mcp::message;
+use crate::mcp::stdio::Stdin;
 
 /// The longest message taken from a server: room for the tools of a large one. Longer, and the
 /// connection ends.
 const MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// What a client speaks through.
-#[derive(Debug)]
 pub(crate) struct Lines {
     place: String,
     reader: BufReader<ChildStdout>,
     /// What was read of the line so far: reading is given up and taken up again at any time.
     line: Vec<u8>,
     // An async lock: a message is written whole before the next.
-    writer: Arc<Mutex<Option<ChildStdin>>>,
+    writer: Arc<Mutex<Option<Stdin>>>,
     ended: Arc<OnceLock<Fault>>,
+}
+
+impl fmt::Debug for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lines").finish_non_exhaustive()
+    }
 }
 
 impl Lines {
@@ -37,7 +44,7 @@ impl Lines {
     pub(crate) fn new(
         place: &str,
         stdout: ChildStdout,
-        stdin: ChildStdin,
+        stdin: Stdin,
         ended: &Arc<OnceLock<Fault>>,
     ) -> Self {
         Self {

@@ -2,16 +2,18 @@
 //!
 //! Owns the process; what it says on stdout is read by `lines`.
 
+use std::ffi::OsString;
 use std::path::Path;
+use std::pin::Pin;
 use std::process::Stdio as Pipes;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWrite};
 use tokio::process::{Child, ChildStderr};
 
 use operators_kernel::{SecretStore, TenantId};
 
-use crate::command::{Environment, Group};
+use crate::command::{Environment, Group, Listen, Supervised, Supervisor};
 use crate::config::ConnectorConfig;
 use crate::hidden::Hidden;
 use crate::mcp::fault::Fault;
@@ -27,7 +29,14 @@ pub(crate) struct Stdio {
     place: String,
     argv: Vec<String>,
     environment: Environment,
+    supervisor: Option<Supervisor>,
 }
+
+/// A server's stdin, or what its supervisor passes on to it.
+pub(crate) type Stdin = Pin<Box<dyn AsyncWrite + Send>>;
+
+/// A server's process or its supervisor's, what writes to its stdin, its group, and the reports.
+type Started = (Child, Stdin, Group, Option<Listen>);
 
 /// A running server; dropping it ends its whole group.
 #[derive(Debug)]
@@ -35,6 +44,8 @@ pub(crate) struct Server {
     // Dropped first: a child that was not waited for keeps its number to itself.
     _group: Group,
     _child: Child,
+    /// What its supervisor says, if it has one: who hears it is there.
+    _reports: Option<Listen>,
     words: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -63,6 +74,7 @@ impl Stdio {
             place: told,
             argv,
             environment: Environment::compile(config, place, base_dir)?,
+            supervisor: Supervisor::of(config, base_dir),
         })
     }
 
@@ -79,24 +91,20 @@ impl Stdio {
         ended: &Arc<OnceLock<Fault>>,
     ) -> Result<(Lines, Server), String> {
         let variables = self.environment.variables(tenant, secrets, hidden).await?;
-        let mut command = self.environment.command(&self.argv, variables);
-        let child = command
-            .stdin(Pipes::piped())
-            .stdout(Pipes::piped())
-            .stderr(Pipes::piped())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn();
-        let mut child = child.map_err(|error| format!("{} does not start: {error}", self.place))?;
-        let (Some(stdin), Some(stdout), Some(stderr)) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
+        let started = match &self.supervisor {
+            None => self.alone(variables),
+            Some(supervisor) => self.supervised(supervisor, variables).await,
+        };
+        let (mut child, stdin, group, reports) =
+            started.map_err(|problem| format!("the server does not start: {problem}"))?;
+        let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             return Err("the server has no streams".to_owned());
         };
         let words = Arc::new(Mutex::new(Vec::new()));
         let server = Server {
-            _group: Group::of(&child),
+            _group: group,
             _child: child,
+            _reports: reports,
             words: Arc::clone(&words),
         };
         #[expect(
@@ -105,6 +113,37 @@ impl Stdio {
         )]
         drop(tokio::spawn(listen(stderr, words)));
         Ok((Lines::new(&self.place, stdout, stdin, ended), server))
+    }
+
+    fn alone(&self, variables: Vec<(String, OsString)>) -> Result<Started, String> {
+        let child = self
+            .environment
+            .command(&self.argv, variables)
+            .stdin(Pipes::piped())
+            .stdout(Pipes::piped())
+            .stderr(Pipes::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn();
+        let mut child = child.map_err(|error| error.to_string())?;
+        let group = Group::of(&child);
+        let stdin = child.stdin.take().ok_or("it has no stdin")?;
+        Ok((child, Box::pin(stdin), group, None))
+    }
+
+    /// Ended with this process, also if it is killed.
+    async fn supervised(
+        &self,
+        supervisor: &Supervisor,
+        variables: Vec<(String, OsString)>,
+    ) -> Result<Started, String> {
+        let argv = supervisor.argv(&self.argv);
+        let started = Supervised::start(self.environment.command(&argv, variables));
+        let started = started.map_err(|error| format!("its supervisor: {error}"))?;
+        let (child, tell, mut reports) = started.take(None, None);
+        let stdin = tell.stream().await.map_err(|error| error.to_string())?;
+        let group = Group::numbered(reports.started().await?);
+        Ok((child, Box::pin(stdin), group, Some(reports)))
     }
 }
 

@@ -37,7 +37,9 @@ pub(crate) async fn print(
         .await
         .map_err(|failed| match failed {
             Failed::NotStarted(problem) => format!("`{name}` does not start: {problem}"),
-            Failed::Midway(problem) => format!("`{name}` {problem}"),
+            Failed::NotPermitted(problem) | Failed::Midway(problem) => {
+                format!("`{name}` {problem}")
+            }
         })?;
     match ended.code {
         Some(0) => text::secret(ended.stdout).map_err(|problem| format!("`{name}` {problem}")),

@@ -35,8 +35,10 @@ impl Shop {
         invoke(&registry, call).await
     }
 
+    /// Asks after a call of this very process.
     async fn probe(&self) -> ProbeOutcome {
         let registry = build_in(&self.config, self.folder.path()).expect("config");
+        invoke(&registry, &held()).await;
         connector(&registry, "hold").probe(&held()).await
     }
 }
@@ -289,6 +291,54 @@ async fn a_probe_asks_by_a_program_of_its_own() {
     }
     assert_eq!(probe(1).await, ProbeOutcome::NotApplied);
     assert!(matches!(probe(2).await, ProbeOutcome::Unknown(_)));
+}
+
+/// Rule 4.6: without a supervisor a program outlives its process, so only the process that saw its end
+/// can say that nothing more will come of it.
+#[tokio::test]
+async fn without_a_supervisor_only_an_end_that_was_seen_makes_a_probe_s_no_believable() {
+    let tool = "effect = 'probeable'\ntimeout = '1s'\n\
+                probe = { argv = ['sh', '-c', 'exit 1'], not_applied = '1' }";
+    let shop = Shop::new("sleep 600", tool);
+    let [ours, others] = [(); 2].map(|()| {
+        let registry = build_in(&shop.config, shop.folder.path());
+        registry.expect("config")
+    });
+    let mut late = held();
+    late.deadline = Duration::from_millis(50);
+    unknown(invoke(&ours, &late).await);
+    let probe = async |registry, call: &Call| connector(registry, "hold").probe(call).await;
+    assert_eq!(probe(&ours, &held()).await, ProbeOutcome::NotApplied);
+    let mut next = held();
+    next.attempt += 1;
+    for (registry, call) in [(&ours, &next), (&others, &held())] {
+        match probe(registry, call).await {
+            ProbeOutcome::Unknown(error) => {
+                assert!(error.message.contains("may still run"), "{error}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_supervisor_that_does_not_start_leaves_nothing_behind() {
+    let shop = Shop::new("echo x > ran", "");
+    let folder = shop.folder.path();
+    // One that is no supervisor, and one that is none at all.
+    for (supervisor, problem) in [
+        ("true", "its supervisor ended before it started anything"),
+        ("no/such-program", "its supervisor does not start: "),
+    ] {
+        let kind = "kind = 'command'\n";
+        let config = shop
+            .config
+            .replace(kind, &format!("{kind}supervisor = '{supervisor}'\n"));
+        let registry = build_in(&config, folder).expect("config");
+        let message = not_applied(invoke(&registry, &held()).await);
+        assert!(message.contains(problem), "{message}");
+        assert!(!folder.join("ran").exists(), "{supervisor}");
+    }
 }
 
 #[tokio::test]
