@@ -77,6 +77,8 @@ pub(crate) enum Command {
     /// What can be reached, whether it is well, and new tools from an API's description
     #[command(subcommand)]
     Connectors(ConnectorsCommand),
+    /// What is paused, in flight, in doubt, waits for a person or met its limit; acts on nothing
+    Status(StatusArgs),
     /// Check that this project is sound
     Doctor(DoctorArgs),
 }
@@ -390,6 +392,19 @@ pub(crate) struct PauseArgs {
 }
 
 #[derive(Debug, ArgsOf)]
+pub(crate) struct StatusArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
+}
+
+#[derive(Debug, ArgsOf)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line"
+)]
 pub(crate) struct DoctorArgs {
     /// Make what the store needs first: a dynamodb table, if it is not there
     #[arg(long)]
@@ -397,6 +412,9 @@ pub(crate) struct DoctorArgs {
     /// Fail, too, where a rule of a policy decides nothing
     #[arg(long)]
     pub(crate) strict: bool,
+    /// Ask every connector how it is; never an effect
+    #[arg(long)]
+    pub(crate) health: bool,
     /// Print JSON lines
     #[arg(long)]
     pub(crate) json: bool,

@@ -12,3 +12,4 @@ pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod receipts;
 pub(crate) mod run;
+pub(crate) mod status;

@@ -107,6 +107,7 @@ async fn dispatch_waiting(command: Command, project: Option<&Path>) -> Result<Ex
         Command::Pause(args) => Box::pin(command::pause::pause(&args, project)).await,
         Command::Resume(args) => Box::pin(command::pause::resume(&args, project)).await,
         Command::Connectors(args) => Box::pin(command::connectors::run(args, project)).await,
+        Command::Status(args) => Box::pin(command::status::run(&args, project)).await,
         Command::Doctor(args) => Box::pin(command::doctor::run(&args, project)).await,
     }
 }

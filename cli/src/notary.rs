@@ -119,6 +119,35 @@ impl Notary {
         held.map_err(|fault| self.refusal(&fault))
     }
 
+    /// Whether the outside place holds the newest checkpoint that was signed here, in words; `None` if
+    /// there is no such place.
+    pub(crate) fn outside(&self) -> Result<Option<Result<String, String>>> {
+        let Some(place) = self.outside.described() else {
+            return Ok(None);
+        };
+        let Some(newest) = self.history()?.pop() else {
+            return Ok(Some(Ok(format!("{place}: nothing was signed here yet"))));
+        };
+        let size = newest.checkpoint.size;
+        if !self.outside.is_readable() {
+            let told = format!("{place}, which is not asked what it holds");
+            return Ok(Some(Ok(told)));
+        }
+        Ok(Some(match self.outside.read()? {
+            Some(found) if found.checkpoint == newest.checkpoint => Ok(format!(
+                "{place} holds the newest checkpoint, over {size} receipts"
+            )),
+            Some(found) => Err(format!(
+                "{place} holds a checkpoint over {} receipts, and the newest here is over {size}",
+                found.checkpoint.size
+            )),
+            None => Err(format!(
+                "{place} holds none, and the newest here is over {size} receipts; put \
+                 `operators receipts head` there"
+            )),
+        }))
+    }
+
     /// Adds the checkpoint that the outside place holds to those that the log is compared with, if it
     /// is of this log and not known here.
     async fn check_outside(

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
-use crate::support::{Project, hold, unread};
+use crate::support::{Project, finish, hold, unread};
 use crate::vendor::{Answer, Vendor};
 
 /// What failed, as `check: told`.
@@ -120,6 +120,81 @@ fn what_is_allowed_but_risky_is_noted() {
         assert!(said.stdout.contains(words), "no `{words}` in {said:#?}");
     }
     assert_eq!(vendor.requests().len(), 1, "nobody was called");
+}
+
+/// It was sound without a credential that every call needs, and was told so by the first call.
+#[test]
+fn a_credential_that_is_missing_is_named() {
+    let vendor = Vendor::always(Answer::well());
+    let project = Project::with(&vendor.config());
+    project.edit(
+        "operators.toml",
+        "timeout = '10s'\n",
+        "timeout = '10s'\nheaders = { Authorization = 'secret:shop-token' }\n",
+    );
+    let failed = failures(&project);
+    let told = "`connectors.shop` needs it: no secret `shop-token`";
+    assert!(failed[0].contains(told), "{failed:?}");
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    let mut command = project.command(&["doctor"]);
+    let said = finish(command.env("OPERATORS_SECRET_SHOP_TOKEN", "hunter22")).ended(0);
+    assert!(said.stdout.contains("`shop-token` is there"), "{said:#?}");
+    assert!(!format!("{said:?}").contains("hunter22"), "{said:#?}");
+    // A stub answers in its place and needs none.
+    project.edit(
+        "operators.toml",
+        "kind = 'http'",
+        "kind = 'http'\nmode = 'stub'",
+    );
+    project.run(&["doctor"]).ended(0);
+}
+
+#[test]
+fn connectors_are_asked_if_that_is_asked_for() {
+    let vendor = Vendor::always(Answer::well());
+    let project = Project::with(&vendor.config());
+    project.edit(
+        "operators.toml",
+        "timeout = '10s'",
+        "timeout = '10s'\ncheck = '/health'",
+    );
+    let said = project.run(&["doctor"]).ended(0);
+    assert!(said.stdout.contains("no connector was asked"), "{said:#?}");
+    assert_eq!(vendor.requests().len(), 0);
+    let said = project.run(&["doctor", "--health"]).ended(0);
+    assert!(said.stdout.contains("`shop`: "), "{said:#?}");
+    assert_eq!(vendor.requests().len(), 1);
+    let port = crate::vendor::closed_port();
+    let config = crate::vendor::config(port).replace("'10s'", "'10s'\ncheck = '/health'");
+    project.write("operators.toml", config);
+    project.run(&["doctor", "--health"]).ended(1);
+}
+
+/// It did not look at the place that is there for the day when all else was rewritten.
+#[test]
+fn the_outside_place_must_hold_the_newest_checkpoint() {
+    let project = Project::with_file();
+    let config = project.read("operators.toml");
+    let outside = "[receipts.checkpoint]\nfile = 'outside.txt'\n";
+    project.write("operators.toml", config + outside);
+    let said = project.run(&["doctor"]).ended(0);
+    assert!(
+        said.stdout.contains("nothing was signed here yet"),
+        "{said:#?}"
+    );
+    project.plan(&json!([hold("SO-1")])).ended(0);
+    let said = project.run(&["doctor"]).ended(0);
+    let words = "outside.txt` holds the newest checkpoint, over 1 receipts";
+    assert!(said.stdout.contains(words), "{said:#?}");
+    let first = project.read("outside.txt");
+    project.plan(&json!([hold("SO-2")])).ended(0);
+    project.write("outside.txt", first);
+    let failed = failures(&project);
+    let told = "holds a checkpoint over 1 receipts, and the newest here is over 2";
+    assert!(failed[0].contains(told), "{failed:?}");
+    std::fs::remove_file(project.path("outside.txt")).expect("there");
+    let failed = failures(&project);
+    assert!(failed[0].contains("holds none"), "{failed:?}");
 }
 
 /// What a command found out does not depend on whether anybody reads it.

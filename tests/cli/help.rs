@@ -16,6 +16,7 @@ const COMMANDS: &[(&[&str], &[&str])] = &[
             "keys",
             "approvals",
             "alerts",
+            "status",
             "doctor",
             "--project",
             "-C",
@@ -150,7 +151,8 @@ const COMMANDS: &[(&[&str], &[&str])] = &[
         &["connectors", "import", "openapi"],
         &["<FILE>", "--connector", "--base-url", "opaque"],
     ),
-    (&["doctor"], &["sound", "--json"]),
+    (&["status"], &["acts on nothing", "--json", "--tenant"]),
+    (&["doctor"], &["sound", "--strict", "--health", "--json"]),
 ];
 
 #[test]

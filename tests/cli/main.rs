@@ -41,6 +41,7 @@ mod rolled_back;
 mod schedule;
 mod secrets;
 mod start_up;
+mod status;
 mod stores;
 mod stories;
 mod stubs;

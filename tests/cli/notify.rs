@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Project, Said, hold};
+use crate::support::{Project, Said, finish, hold};
 use crate::vendor::{Answer, Vendor, closed_port};
 
 const ALERTING: &str = "policy = 'p'\nversion = 1\n[[rule]]\nname = 'r'\ndecision = 'ALERT'\n";
@@ -234,7 +234,8 @@ fn the_guide_s_configuration_loads() {
     let config = project.read("operators.toml");
     let config = format!("{config}{}", taught("[trust.notify]"));
     project.write("operators.toml", config);
-    let said = project.run(&["doctor"]).ended(0);
+    let mut doctor = project.command(&["doctor"]);
+    let said = finish(doctor.env("OPERATORS_SECRET_PAGER", "hunter22")).ended(0);
     assert!(said.stdout.contains("by command and webhook"), "{said:#?}");
 }
 

@@ -32,7 +32,11 @@ pub(crate) async fn run(command: AlertsCommand, project: Option<&Path>) -> Resul
 }
 
 /// The alerts of a kind, oldest first.
-async fn alerts(store: &dyn DurableExec, tenant: &TenantId, kind: NoteKind) -> Result<Vec<Alert>> {
+pub(crate) async fn alerts(
+    store: &dyn DurableExec,
+    tenant: &TenantId,
+    kind: NoteKind,
+) -> Result<Vec<Alert>> {
     let mut alerts = Vec::new();
     for (_, body) in store.notes(tenant, kind).await? {
         alerts.extend(Alert::read(Some(&body))?);

@@ -29,7 +29,11 @@ pub(crate) async fn run(command: ApprovalsCommand, project: Option<&Path>) -> Re
 }
 
 /// What can be answered now, oldest first.
-async fn standing(store: &dyn Ledger, tenant: &TenantId, now: Timestamp) -> Result<Vec<Approval>> {
+pub(crate) async fn standing(
+    store: &dyn Ledger,
+    tenant: &TenantId,
+    now: Timestamp,
+) -> Result<Vec<Approval>> {
     let mut asked = Vec::new();
     for (_, body) in store.notes(tenant, NoteKind::Approval).await? {
         let approval = Approval::read(Some(&body))?;

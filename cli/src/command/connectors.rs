@@ -31,7 +31,7 @@ pub(crate) async fn run(command: ConnectorsCommand, project: Option<&Path>) -> R
 }
 
 /// Asks a connector how it is, bounded in time.
-async fn health(connector: &dyn Connector, tenant: &TenantId) -> Health {
+pub(crate) async fn health(connector: &dyn Connector, tenant: &TenantId) -> Health {
     let asked = tokio::time::timeout(CHECK_PATIENCE, connector.check(tenant));
     asked.await.unwrap_or_else(|_| {
         let seconds = CHECK_PATIENCE.as_secs();

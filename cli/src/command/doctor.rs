@@ -1,5 +1,6 @@
 //! `operators doctor`: is this set-up sound? Looks at everything, changes nothing.
 
+mod outside;
 mod store;
 
 use std::path::Path;
@@ -145,6 +146,15 @@ async fn examine(found: &mut Diagnosis, project: &Project, args: &DoctorArgs) ->
     });
     if let Some(registry) = &registry {
         at_least_once(found, registry);
+    }
+    outside::secrets(found, project, &tenant).await?;
+    match &registry {
+        Some(registry) if args.health => outside::health(found, registry, &tenant).await,
+        Some(_) => {
+            let told = "no connector was asked how it is; `--health` asks";
+            found.add("health", Health::Ok, told);
+        }
+        None => {}
     }
     if let Some(trust) = &trust {
         let health = if args.strict {

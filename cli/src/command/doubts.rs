@@ -39,7 +39,7 @@ pub(crate) async fn run(command: DoubtsCommand, project: Option<&Path>) -> Resul
 
 /// A doubt, as `--json` shows it. Spans, not times: the store's clock compares with itself alone.
 #[derive(Debug, Serialize)]
-struct Doubt<'a> {
+pub(crate) struct Doubt<'a> {
     state: &'static str,
     idempotency_key: &'a str,
     entity_key: &'a str,
@@ -55,7 +55,7 @@ struct Doubt<'a> {
 }
 
 impl<'a> Doubt<'a> {
-    fn new(record: &'a KeyRecord, now: StoreTime) -> Self {
+    pub(crate) fn new(record: &'a KeyRecord, now: StoreTime) -> Self {
         let proposal = &record.proposal;
         Self {
             state: "in_doubt",

@@ -5,8 +5,10 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use operators_kernel::life::{NoteName, Pauses};
 use operators_kernel::{
-    Directive, DirectiveAnswer, DurableExec, IdKind, OperatorName, Order, TenantId,
+    Directive, DirectiveAnswer, DurableExec, IdKind, Ledger, OperatorName, Order, TenantId,
+    Timestamp,
 };
+use serde::Serialize;
 
 use crate::args::PauseArgs;
 use crate::compose;
@@ -59,23 +61,15 @@ pub(crate) async fn resume(args: &PauseArgs, project: Option<&Path>) -> Result<E
     }
     let (tenant, answer, store) = direct(args, &project, Order::Resume).await?;
     let what = target(args.operator.as_ref());
-    let left = store.note(&tenant, &NoteName::pause()).await?;
-    let left = Pauses::read(left.as_deref())?;
+    let left = standing(&*store, &tenant).await?;
     match answer {
         DirectiveAnswer::Done => data(&format!("resumed: {what}"))?,
         _ => {
             note(&format!("there is no pause of {what} to end"));
         }
     }
-    let everything = left.everything.as_ref().map(|halt| (None, halt));
-    let operators = left.operators.iter().map(|(name, halt)| (Some(name), halt));
-    for (name, halt) in everything.into_iter().chain(operators) {
-        note(&format!(
-            "still paused: {}, by {} at {}",
-            target(name),
-            shown(&halt.by),
-            moment(halt.at)
-        ));
+    for one in each(&left) {
+        note(&format!("still paused: {}", one.told()));
     }
     Ok(match answer {
         DirectiveAnswer::Done => Exit::Ok,
@@ -118,4 +112,51 @@ fn target(operator: Option<&OperatorName>) -> String {
         None => "everything".to_owned(),
         Some(name) => format!("operator `{name}`"),
     }
+}
+
+/// A pause that stands.
+#[derive(Debug, Serialize)]
+pub(crate) struct Standing<'a> {
+    /// Whose; everybody's where there is none.
+    operator: Option<&'a OperatorName>,
+    by: &'a str,
+    since: Timestamp,
+    because: Option<&'a str>,
+}
+
+impl Standing<'_> {
+    /// What is paused, by whom, since when and why.
+    pub(crate) fn told(&self) -> String {
+        let because = self.because.map(|because| format!(": {}", shown(because)));
+        format!(
+            "{}, by {} at {}{}",
+            target(self.operator),
+            shown(self.by),
+            moment(self.since),
+            because.unwrap_or_default()
+        )
+    }
+}
+
+/// What is paused of a tenant.
+pub(crate) async fn standing(ledger: &dyn Ledger, tenant: &TenantId) -> Result<Pauses> {
+    let found = ledger.note(tenant, NoteName::paused()).await?;
+    Ok(Pauses::read(found.as_deref())?)
+}
+
+/// Each pause of a tenant, that of everything first.
+pub(crate) fn each(pauses: &Pauses) -> Vec<Standing<'_>> {
+    let everything = pauses.everything.iter().map(|halt| (None, halt));
+    let operators = pauses
+        .operators
+        .iter()
+        .map(|(name, halt)| (Some(name), halt));
+    let standing = everything.chain(operators);
+    let standing = standing.map(|(operator, halt)| Standing {
+        operator,
+        by: &halt.by,
+        since: halt.at,
+        because: halt.note.as_deref(),
+    });
+    standing.collect()
 }

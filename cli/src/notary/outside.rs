@@ -43,6 +43,23 @@ impl Outside {
         file.map_or_else(String::new, |file| file.display().to_string())
     }
 
+    /// What it is, in words; `None` if there is none.
+    pub(super) fn described(&self) -> Option<String> {
+        match (&self.file, &self.command) {
+            (Some(file), _) => Some(format!("`{}`", file.display())),
+            (None, Some(command)) => {
+                let program = command.first().map_or("", String::as_str);
+                Some(format!("handed to `{program}`"))
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// Whether what it holds can be read back.
+    pub(super) fn is_readable(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// The checkpoint in the file, if there is one. What a program was given cannot be read back.
     pub(super) fn read(&self) -> Result<Option<SignedCheckpoint>> {
         let Some(file) = &self.file else {

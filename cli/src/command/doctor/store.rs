@@ -8,6 +8,7 @@ use operators_kernel::log::{Audit, inspect};
 use operators_kernel::{Clock, DurableExec, TenantId};
 
 use crate::command::doctor::{Diagnosis, Health};
+use crate::command::pause;
 use crate::compose;
 use crate::config::StoreUrl;
 use crate::notary::Notary;
@@ -96,6 +97,12 @@ async fn signed(
         Ok(Some(Unseen::Odd(told))) => found.add("receipts", Health::Note, told),
         Err(error) => found.add("receipts", Health::Failed, format!("{error:#}")),
     }
+    match notary.outside() {
+        Ok(None) => {}
+        Ok(Some(Ok(told))) => found.add("outside", Health::Ok, told),
+        Ok(Some(Err(told))) => found.add("outside", Health::Failed, told),
+        Err(error) => found.add("outside", Health::Failed, format!("{error:#}")),
+    }
 }
 
 /// The store holds what was done for whom: nobody else may read it.
@@ -148,6 +155,7 @@ async fn contents(found: &mut Diagnosis, store: &dyn DurableExec, tenant: &Tenan
         Err(error) => found.add("store", Health::Failed, error.to_string()),
     }
     receipts_and_keys(found, store, tenant).await;
+    pauses(found, store, tenant).await;
     match OpenEnds::of(store, tenant).await {
         Ok(open) if open.is_empty() => {
             let told = format!("nothing is in flight and nothing in doubt for tenant `{tenant}`");
@@ -165,5 +173,21 @@ async fn contents(found: &mut Diagnosis, store: &dyn DurableExec, tenant: &Tenan
             }
         }
         Err(error) => found.add("doubts", Health::Failed, format!("{error:#}")),
+    }
+}
+
+async fn pauses(found: &mut Diagnosis, store: &dyn DurableExec, tenant: &TenantId) {
+    match pause::standing(store, tenant).await {
+        Ok(pauses) if pause::each(&pauses).is_empty() => {
+            let told = format!("nothing of tenant `{tenant}` is paused");
+            found.add("pauses", Health::Ok, told);
+        }
+        Ok(pauses) => {
+            for one in pause::each(&pauses) {
+                let told = format!("paused: {}; see `operators resume`", one.told());
+                found.add("pauses", Health::Note, told);
+            }
+        }
+        Err(error) => found.add("pauses", Health::Failed, format!("{error:#}")),
     }
 }
