@@ -1,10 +1,12 @@
 //! Sections 2 and 4: sessions that stop showing life, and what their owners may still do.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use operators_connectors::{ConnectorConfig, ConnectorKind, EnvSecrets, Registry, ToolConfig};
 use operators_kernel::life::Phase;
-use operators_kernel::{ReceiptKind, ReceiptOutcome};
+use operators_kernel::{ConnectorName, ReceiptKind, ReceiptOutcome, ToolName};
 use operators_tests::fakes::{Act, Fault, FaultyExec, Op};
 use operators_tests::fixtures::{World, action, hold};
 use serde_json::json;
@@ -220,6 +222,67 @@ async fn nothing_is_sent_when_the_store_does_not_confirm_the_lease() {
     assert_eq!(words(&result), "ALLOW false failed");
     assert!(world.connector.calls().is_empty());
     assert_eq!(proposals(&world).await.len(), 1);
+}
+
+/// A server that says when it was asked for its tools, and lists them once it may.
+const SLOW_SERVER: &str = r#"
+while IFS= read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"method":"initialize"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}}' ;;
+    *'"method":"tools/list"'*)
+      touch asked
+      while ! test -e may-list; do sleep 0.02; done
+      echo '{"jsonrpc":"2.0","id":'$id',"result":{"tools":[{"name":"orders.hold","inputSchema":{"type":"object"}}]}}' ;;
+    *'"method":"tools/call"'*)
+      echo x >> called
+      echo '{"jsonrpc":"2.0","id":'$id',"result":{"content":[]}}' ;;
+  esac
+done
+"#;
+
+/// Rule 4.12: a server took longer to list its tools than the lease lasted, and no heartbeat was
+/// confirmed since.
+#[tokio::test]
+async fn a_tool_of_a_server_that_was_greeted_longer_than_the_lease_is_not_called() {
+    for (passes, wanted) in [
+        (Duration::ZERO, "ALLOW true -"),
+        (LEASE, "ALLOW false failed"),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut world = memory().world;
+        world.registry = Arc::new(slow_server(folder.path()));
+        let store = faulty(&mut world);
+        let executor = Arc::new(world.start().await);
+        let called = begin(&executor, &world, hold("e", "k")).await;
+        while !folder.path().join("asked").exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        store.next(Op::Heartbeat, [Fault::Before]);
+        world.clock.advance(passes);
+        std::fs::write(folder.path().join("may-list"), "").expect("written");
+        let result = called.await.expect("no panic").expect("a result");
+        assert_eq!(words(&result), wanted);
+        if passes > Duration::ZERO {
+            let told = result.error.expect("why");
+            assert!(told.contains("nothing was sent"), "{told}");
+        }
+        let is_called = folder.path().join("called").exists();
+        assert_eq!(is_called, passes == Duration::ZERO);
+    }
+}
+
+fn slow_server(folder: &std::path::Path) -> Registry {
+    let argv = ["sh", "-c", SLOW_SERVER].map(str::to_owned);
+    let hold = ToolName::parse("orders.hold").expect("a name");
+    let config = ConnectorConfig {
+        argv: Some(argv.to_vec()),
+        tools: BTreeMap::from([(hold, ToolConfig::default())]),
+        ..ConnectorConfig::new(ConnectorKind::Mcp)
+    };
+    let shop = ConnectorName::parse("shop").expect("a name");
+    let configs = BTreeMap::from([(shop, config)]);
+    Registry::build(configs, folder, Arc::new(EnvSecrets)).expect("a configuration")
 }
 
 /// Drives a future that never waits.
