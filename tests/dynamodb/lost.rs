@@ -100,11 +100,25 @@ async fn a_write_that_may_have_landed_is_not_given_up_because_the_next_was_refus
     let desk = process(&url).await;
     let claim = ask("order:1", "k1");
     let refused = || refuse(400, "AccessDeniedException");
-    proxy.next(WRITE, [Fate::LoseAnswer, refused()]);
+    let mut is_sent = false;
+    proxy.rule(move |operation| match operation {
+        WRITE if !is_sent => {
+            is_sent = true;
+            Fate::LoseAnswer
+        }
+        WRITE | "GetItem" if is_sent => refused(),
+        _ => Fate::Pass,
+    });
     let lost = desk.try_ask(&claim).await.expect_err("no answer");
     assert!(lost.is_retryable(), "{lost}");
+    proxy.rule(|_| Fate::Pass);
     let attempt = desk.take(&unheard(&claim)).await;
     assert_eq!(attempt.mark.attempt, 1, "found, not made again");
+    desk.end(&attempt, applied()).await;
+    // Where it can be looked for, it is found at once.
+    proxy.next(WRITE, [Fate::LoseAnswer, refused()]);
+    let attempt = desk.take(&ask("order:3", "k3")).await;
+    desk.end(&attempt, applied()).await;
     // Where nothing can have landed it is said at once.
     proxy.next(WRITE, [refused()]);
     let lost = desk.try_ask(&ask("order:2", "k2")).await;
