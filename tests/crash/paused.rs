@@ -145,7 +145,7 @@ fn trial(effect: &str, place: Option<&Place>) -> Option<Trial> {
 }
 
 /// Waits until it is stopped at its call; false if it came to its end.
-pub fn stops(victim: &mut Victim, watch: &Watch) -> bool {
+fn stops(victim: &mut Victim, watch: &Watch) -> bool {
     let start = Instant::now();
     loop {
         if victim.has_ended() {

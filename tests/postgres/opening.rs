@@ -223,7 +223,7 @@ async fn upgrade_from(version: i32) {
     );
     let versions =
         "SELECT string_agg(version::text, ',' ORDER BY version) FROM operators.migration";
-    assert_eq!(text(&url, versions).await, format!("{version},17"));
+    assert_eq!(text(&url, versions).await, format!("{version},18"));
     let left = "SELECT concat(to_regproc('operators.claim'), to_regproc('operators.settle'), \
         to_regclass('operators.receipt_key'))";
     assert_eq!(text(&url, left).await, "");
@@ -254,7 +254,7 @@ async fn an_upgrade_that_meets_a_backup_gives_up_and_holds_nobody_up() {
     let error = refusal(&url).await;
     assert!(error.is_retryable(), "{error}");
     let said = error.to_string();
-    assert!(said.contains("on the way to schema 17: "), "{said}");
+    assert!(said.contains("on the way to schema 18: "), "{said}");
     let claim = ask("order:1", "k1");
     let running = drive(&old, &claim);
     let ran = tokio::time::timeout(Duration::from_secs(3), running).await;
