@@ -38,7 +38,8 @@ pub async fn an_unknown_outcome_holds_the_entity(bench: &dyn Bench) {
     other.refused_as(Reason::InDoubt, &again(&claim)).await;
     let held = other.refusal(&ask("order:1", "k2")).await;
     assert_eq!(held.reason, Reason::EntityInDoubt);
-    assert!(held.error.contains("`k1`"), "{}", held.error);
+    let hint = held.hint.unwrap_or_default();
+    assert!(hint.contains("`k1`"), "{hint}");
     assert!(other.find("k2").await.is_none());
     other.take(&ask("order:2", "k3")).await;
     let (doubts, _) = other.store.doubts(&other.tenant).await.expect("shows");
