@@ -232,7 +232,8 @@ fn taught(start: &str) -> &'static str {
 fn the_guide_s_configuration_loads() {
     let project = Project::with_file();
     let config = project.read("operators.toml");
-    let config = format!("{config}{}", taught("[trust.notify]"));
+    let taught = [taught("[trust]\n"), taught("[trust.notify]")].concat();
+    let config = format!("{config}{taught}");
     project.write("operators.toml", config);
     let mut doctor = project.command(&["doctor"]);
     let said = finish(doctor.env("OPERATORS_SECRET_PAGER", "hunter22")).ended(0);

@@ -116,7 +116,8 @@ shop:orders.hold  SO-1:hold  applied
 │  ├─ attempt          2
 │  ├─ session          2
 │  ├─ fence            2
-│  └─ settled at       TIME
+│  ├─ settled at       TIME
+│  └─ version          2
 ├─ duplicates that collapsed into it: 2
 │  ├─ TIME  deduplicated  rc_6
 │  └─ TIME  deduplicated  rc_7
