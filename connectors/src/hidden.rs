@@ -92,6 +92,14 @@ impl Hidden {
         self.in_quotes.extend_from_slice(&other.in_quotes);
     }
 
+    /// What this hides, and another.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn with(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        both.add_all(other);
+        both
+    }
+
     /// Hides every scalar inside an argument.
     fn add_value(&mut self, value: &Value) {
         match value {

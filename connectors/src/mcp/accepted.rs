@@ -14,14 +14,12 @@ use serde_json::{Map, Value, json};
 
 use operators_kernel::{ConnectorName, json as canonical};
 
+use crate::hidden::Hidden;
 use crate::mcp::message::WHOLE_TOOL;
 use crate::schema::CompiledSchema;
 
 /// The largest file of this kind: the tools of a large server.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
-
-/// How much of a field's name is told.
-const NAME_CHARS_MAX: usize = 64;
 
 /// A server's tools by their names there.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -85,7 +83,7 @@ impl Seen {
     }
 
     /// Which parts another look found different.
-    pub(crate) fn changes(&self, now: &Self) -> Vec<String> {
+    pub(crate) fn changes(&self, now: &Self, hidden: &Hidden) -> Vec<String> {
         if self.digest == now.digest {
             return Vec::new();
         }
@@ -103,7 +101,7 @@ impl Seen {
             let differing = names
                 .into_iter()
                 .filter(|name| before.get(*name) != rest.get(*name));
-            changes.extend(differing.map(|name| format!("its {} changed", quoted(name))));
+            changes.extend(differing.map(|name| format!("its {} changed", quoted(name, hidden))));
         }
         changes
     }
@@ -124,10 +122,9 @@ fn rest_of(tool: &Tool) -> Result<Map<String, Value>, String> {
     Ok(rest)
 }
 
-/// The name of a field, as the server wrote it.
-fn quoted(name: &str) -> String {
-    let short: String = name.escape_debug().take(NAME_CHARS_MAX).collect();
-    format!("`{short}`")
+/// The name of a field, which the server chose.
+fn quoted(name: &str, hidden: &Hidden) -> String {
+    format!("`{}`", hidden.quote(name))
 }
 
 impl Accepted {
@@ -180,11 +177,11 @@ impl Accepted {
         written.map_err(|error| refuse(&error))
     }
 
-    pub(crate) fn differences(&self, now: &Self) -> Vec<Difference> {
+    pub(crate) fn differences(&self, now: &Self, hidden: &Hidden) -> Vec<Difference> {
         let mut found = Vec::new();
         for (tool, seen) in &now.tools {
             let what = match self.tools.get(tool) {
-                Some(before) => before.changes(seen).join(" and "),
+                Some(before) => before.changes(seen, hidden).join(" and "),
                 None => "new".to_owned(),
             };
             if what.is_empty() {
@@ -207,7 +204,7 @@ impl Accepted {
     /// What is looked at now, and was not when this was accepted: of tools that are as they were
     /// otherwise, it is taken as accepted, as everything is that is seen for the first time. `None`
     /// if there is nothing of the kind.
-    pub(crate) fn complete(&mut self, now: &Self) -> Option<Vec<Difference>> {
+    pub(crate) fn complete(&mut self, now: &Self, hidden: &Hidden) -> Option<Vec<Difference>> {
         let lacking = self
             .tools
             .iter_mut()
@@ -217,7 +214,7 @@ impl Accepted {
             let Some(seen) = now.tools.get(tool) else {
                 continue;
             };
-            if !before.changes(seen).is_empty() {
+            if !before.changes(seen, hidden).is_empty() {
                 continue;
             }
             *before = seen.clone();
@@ -226,7 +223,7 @@ impl Accepted {
                 .rest
                 .iter()
                 .flatten()
-                .map(|(name, _)| quoted(name))
+                .map(|(name, _)| quoted(name, hidden))
                 .collect();
             if !names.is_empty() {
                 found.push(Difference {

@@ -133,10 +133,13 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
+    /// What a fault says is hidden as for `asked_for`, too: a server may have heard its secrets
+    /// before.
     pub(crate) async fn connect(
         way: &Way,
         tenant: &TenantId,
         secrets: &dyn SecretStore,
+        asked_for: &Hidden,
     ) -> Result<Self, Fault> {
         let changed = Arc::new(AtomicBool::new(false));
         let client = Client {
@@ -153,7 +156,7 @@ impl Link {
             } else {
                 fault.quoting(words)
             };
-            fault.after("the server did not greet us: ", hidden)
+            fault.after("the server did not greet us: ", &hidden.with(asked_for))
         };
         let (running, ended, server) = match way {
             Way::Stdio(stdio) => {
@@ -236,14 +239,18 @@ impl Link {
     }
 
     /// The server's tools; asked once, and again after it said that they changed.
-    pub(crate) async fn tools(&self, until: Instant) -> Result<BTreeMap<String, Seen>, Fault> {
+    pub(crate) async fn tools(
+        &self,
+        until: Instant,
+        asked_for: &Hidden,
+    ) -> Result<BTreeMap<String, Seen>, Fault> {
         let listing = async {
             let mut tools = self.tools.lock().await;
             if self.changed.swap(false, Ordering::SeqCst) {
                 *tools = None;
             }
             if tools.is_none() {
-                *tools = Some(self.list().await?);
+                *tools = Some(self.list(&self.hidden.with(asked_for)).await?);
             }
             Ok(tools.clone().unwrap_or_default())
         };
@@ -254,7 +261,7 @@ impl Link {
         listed.inspect_err(|_| self.give_up())
     }
 
-    async fn list(&self) -> Result<BTreeMap<String, Seen>, Fault> {
+    async fn list(&self, hidden: &Hidden) -> Result<BTreeMap<String, Seen>, Fault> {
         let odd = |problem: String| Fault::new(Meaning::NotTaken, problem);
         let mut found = BTreeMap::new();
         let mut cursor = None;
@@ -262,14 +269,14 @@ impl Link {
             let page = PaginatedRequestParams::default().with_cursor(cursor);
             let page = self.peer().list_tools(Some(page)).await.map_err(|error| {
                 let words = "the server does not list its tools: ";
-                self.fault(&error).after(words, &self.hidden)
+                self.fault(&error).after(words, hidden)
             })?;
             for tool in &page.tools {
                 let name = tool.name.to_string();
                 let seen = Seen::of(tool).map_err(odd)?;
                 if found.insert(name, seen).is_some() {
-                    let name = tool.name.escape_debug();
-                    return Err(odd(format!("the server lists the tool `{name}` twice")));
+                    let twice = odd("the server lists a tool twice".to_owned());
+                    return Err(twice.quoting(&tool.name).after("", hidden));
                 }
             }
             if found.len() > TOOLS_MAX {

@@ -53,8 +53,13 @@ pub(crate) fn answer(text: &[u8], id: &RequestId) -> Result<ServerJsonRpcMessage
 
 /// Reads what came with a status of failure for the request `id`.
 pub(crate) fn refusal(text: &[u8], id: &RequestId) -> Refusal {
-    let Ok(mut value) = serde_json::from_slice::<Value>(text) else {
-        return Refusal::Words(String::from_utf8_lossy(text).into_owned());
+    let words = String::from_utf8_lossy(text);
+    let Ok(mut value) = serde_json::from_slice::<Value>(without_mark(text)) else {
+        return if may_tell_result(&words) {
+            Refusal::Unclear("it cannot be read")
+        } else {
+            Refusal::Words(words.into_owned())
+        };
     };
     without_null(&mut value);
     let has_result = |one: &Value| one.get("result").is_some();
@@ -63,6 +68,9 @@ pub(crate) fn refusal(text: &[u8], id: &RequestId) -> Refusal {
             .as_array()
             .is_some_and(|all| all.iter().any(has_result))
     {
+        if is_result_inside(&value) {
+            return Refusal::Unclear("it stands inside something else");
+        }
         let places = ["/error/message", "/message", "/error", "/detail"];
         let mut found = places
             .iter()
@@ -84,9 +92,37 @@ pub(crate) fn of_event(data: &str) -> Option<String> {
     serde_json::to_string(&message).ok()
 }
 
+/// Whether what is no JSON as a whole may tell a result all the same: JSON that was cut off, or that
+/// stands among events, in another text or in another encoding.
+fn may_tell_result(text: &str) -> bool {
+    let begin = text.trim_start_matches(|c: char| c == '\u{feff}' || c.is_whitespace());
+    begin.starts_with(['{', '[']) || names_result(text)
+}
+
+fn names_result(text: &str) -> bool {
+    let is_filling = |c: &char| matches!(c, '\0' | '\\') || c.is_whitespace();
+    let plain: String = text.chars().filter(|c| !is_filling(c)).collect();
+    plain.contains("\"result\":")
+}
+
+/// Whether a result stands anywhere inside, in a text too.
+fn is_result_inside(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .any(|(name, field)| (name == "result" && !field.is_null()) || is_result_inside(field)),
+        Value::Array(items) => items.iter().any(is_result_inside),
+        Value::String(text) => names_result(text),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text)
+}
+
 fn parsed(text: &[u8]) -> Option<Value> {
-    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
-    let mut value: Value = serde_json::from_slice(text).ok()?;
+    let mut value: Value = serde_json::from_slice(without_mark(text)).ok()?;
     without_null(&mut value);
     value.is_object().then_some(value)
 }

@@ -114,15 +114,15 @@ pub async fn accept_mcp(
     let place = Place::connector(name);
     let connector = McpConnector::compile(name, config, &place, base_dir, secrets)
         .map_err(|error| error.to_string())?;
-    let (_, seen) = connector
-        .seen(tenant, patiently())
+    let (link, seen) = connector
+        .seen(tenant, patiently(), &Hidden::without_call())
         .await
         .map_err(|fault| in_words(&fault))?;
     let mut before = Accepted::read(&connector.accepted)?.unwrap_or_default();
     let now = Accepted { tools: seen };
     now.write(&connector.accepted)?;
-    let mut differences = before.differences(&now);
-    differences.extend(before.complete(&now).unwrap_or_default());
+    let mut differences = before.differences(&now, link.hidden());
+    differences.extend(before.complete(&now, link.hidden()).unwrap_or_default());
     Ok(differences)
 }
 
@@ -152,14 +152,19 @@ impl McpConnector {
     }
 
     /// The connection for a tenant, made if there is none that can be used.
-    async fn link(&self, tenant: &TenantId, until: Instant) -> Result<Arc<Link>, Fault> {
+    async fn link(
+        &self,
+        tenant: &TenantId,
+        until: Instant,
+        hidden: &Hidden,
+    ) -> Result<Arc<Link>, Fault> {
         let connecting = async {
             let mut links = self.links.lock().await;
             if let Some(link) = links.get(tenant).filter(|link| link.is_usable()) {
                 return Ok(Arc::clone(link));
             }
             links.remove(tenant);
-            let link = Link::connect(&self.way, tenant, self.secrets.as_ref()).await?;
+            let link = Link::connect(&self.way, tenant, self.secrets.as_ref(), hidden).await?;
             let link = Arc::new(link);
             links.insert(tenant.clone(), Arc::clone(&link));
             Ok(link)
@@ -175,15 +180,16 @@ impl McpConnector {
         &self,
         tenant: &TenantId,
         until: Instant,
+        hidden: &Hidden,
     ) -> Result<(Arc<Link>, BTreeMap<String, Seen>), Fault> {
-        let mut link = self.link(tenant, until).await?;
-        let mut tools = link.tools(until).await;
+        let mut link = self.link(tenant, until, hidden).await?;
+        let mut tools = link.tools(until, hidden).await;
         if tools
             .as_ref()
             .is_err_and(|fault| fault.meaning == Meaning::Forgotten)
         {
-            link = self.link(tenant, until).await?;
-            tools = link.tools(until).await;
+            link = self.link(tenant, until, hidden).await?;
+            tools = link.tools(until, hidden).await;
         }
         Ok((link, tools?))
     }
@@ -195,9 +201,10 @@ impl McpConnector {
         call: &Call,
         tool: &McpTool,
         until: Instant,
+        hidden: &Hidden,
     ) -> Result<Arc<Link>, String> {
         let (link, tools) = self
-            .seen(&call.tenant, until)
+            .seen(&call.tenant, until, hidden)
             .await
             .map_err(|fault| in_words(&fault))?;
         let remote = tool.remote.escape_debug();
@@ -205,22 +212,29 @@ impl McpConnector {
         let Some(seen) = now.tools.get(&tool.remote) else {
             return Err(format!("the server has no tool `{remote}`"));
         };
-        self.hold_if_changed(&tool.remote, &now, seen)?;
+        let hidden = hidden.with(link.hidden());
+        self.hold_if_changed(&tool.remote, &now, seen, &hidden)?;
         Ok(link)
     }
 
     /// The first look at a server is taken as accepted; after that only a person accepts.
-    fn hold_if_changed(&self, remote: &str, now: &Accepted, seen: &Seen) -> Result<(), String> {
+    fn hold_if_changed(
+        &self,
+        remote: &str,
+        now: &Accepted,
+        seen: &Seen,
+        hidden: &Hidden,
+    ) -> Result<(), String> {
         let Some(mut accepted) = Accepted::read(&self.accepted)? else {
             return now.write(&self.accepted);
         };
         let changed = match accepted
             .tools
             .get(remote)
-            .map(|before| before.changes(seen))
+            .map(|before| before.changes(seen, hidden))
         {
             Some(changes) if changes.is_empty() => {
-                return self.complete(&mut accepted, now);
+                return self.complete(&mut accepted, now, hidden);
             }
             Some(changes) => changes.join(" and "),
             None => "it is new".to_owned(),
@@ -232,8 +246,13 @@ impl McpConnector {
     }
 
     /// Takes over what an earlier version did not look at, and says so.
-    fn complete(&self, accepted: &mut Accepted, now: &Accepted) -> Result<(), String> {
-        let Some(found) = accepted.complete(now) else {
+    fn complete(
+        &self,
+        accepted: &mut Accepted,
+        now: &Accepted,
+        hidden: &Hidden,
+    ) -> Result<(), String> {
+        let Some(found) = accepted.complete(now, hidden) else {
             return Ok(());
         };
         accepted.write(&self.accepted)?;
@@ -266,7 +285,8 @@ impl McpConnector {
         tool: &McpTool,
         until: Instant,
     ) -> (InvokeOutcome, Option<Meaning>) {
-        let link = match self.ready(call, tool, until).await {
+        let mut hidden = Hidden::of(call, &tool.secret_args);
+        let link = match self.ready(call, tool, until, &hidden).await {
             Ok(link) => link,
             Err(problem) => {
                 let message = format!("`{}` was not sent: {problem}", call.tool);
@@ -276,7 +296,6 @@ impl McpConnector {
                 );
             }
         };
-        let mut hidden = Hidden::of(call, &tool.secret_args);
         hidden.add_all(link.hidden());
         // A caller that leaves at the deadline leaves a server that may hang: the next one gets a
         // new connection.
@@ -358,13 +377,15 @@ impl Connector for McpConnector {
     /// Greets the server and counts its tools; calls none.
     async fn check(&self, tenant: &TenantId) -> Health {
         let asked = async {
-            let (_, tools) = self
-                .seen(tenant, patiently())
+            let (link, tools) = self
+                .seen(tenant, patiently(), &Hidden::without_call())
                 .await
                 .map_err(|fault| in_words(&fault))?;
             let accepted = Accepted::read(&self.accepted)?;
             let now = Accepted { tools };
-            let changed = accepted.map_or(0, |accepted| accepted.differences(&now).len());
+            let changed = accepted.map_or(0, |accepted| {
+                accepted.differences(&now, link.hidden()).len()
+            });
             Ok::<_, String>((now.tools.len(), changed))
         };
         match asked.await {

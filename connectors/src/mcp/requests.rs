@@ -12,7 +12,7 @@
 //! | 408, and everything else that is no success | open |
 //!
 //! A body that holds a result is the answer whatever its status is, if it is to this very request,
-//! and open if that cannot be told.
+//! and open if that cannot be told, or if it may hold one and cannot be read.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use hyper::body::Bytes;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, RequestId};
 use rmcp::transport::streamable_http_client::{
@@ -208,13 +208,20 @@ impl Bounded {
         if is(&media, "text/event-stream") {
             return Err(open("with a stream of events"));
         }
+        if let Some(encoding) = header(&answer, CONTENT_ENCODING.as_str())
+            && !encoding.eq_ignore_ascii_case("identity")
+        {
+            return Err(open("in an encoding that we did not ask for"));
+        }
         let body = whole(answer).await.map_err(|problem| open(&problem))?;
         match message::refusal(&body, id) {
             Refusal::Words(words) => {
                 Err(self.fault(status, in_session).quoting(first_line(&words)))
             }
             Refusal::Answer(message) => Ok(StreamableHttpPostResponse::Json(*message, None)),
-            Refusal::Unclear(problem) => Err(open(&format!("its body holds a result: {problem}"))),
+            Refusal::Unclear(problem) => {
+                Err(open(&format!("its body may hold a result: {problem}")))
+            }
         }
     }
 

@@ -432,3 +432,27 @@ fn a_configuration_that_cannot_work_is_refused_by_its_place() {
         assert!(error.contains(wanted), "{error}");
     }
 }
+
+/// What a server calls its tools and their fields may be a credential of ours.
+#[tokio::test]
+async fn a_credential_in_the_name_of_a_tool_or_a_field_is_not_told() {
+    let shop = Shop::new("", "");
+    let twice = HOLD.replace("\"hold\"", &format!("\"{CANARY}\""));
+    shop.write("tools.json", &format!("[{twice},{twice}]"));
+    let told = not_applied(invoke(&shop.registry(), &held()).await);
+    assert!(
+        told.contains("twice: `") && !told.contains("canary"),
+        "{told}"
+    );
+    let shop = Shop::new("", "");
+    let (before, now) = (HOLD, HOLD.replacen('{', &format!("{{\"{CANARY}\":1,"), 1));
+    shop.write("tools.json", &format!("[{before}]"));
+    shop.write(
+        "call.sh",
+        r#"echo '{"jsonrpc":"2.0","id":'$id',"result":{"content":[]}}'"#,
+    );
+    applied(invoke(&shop.registry(), &held()).await);
+    shop.write("tools.json", &format!("[{now}]"));
+    let told = not_applied(invoke(&shop.registry(), &held()).await);
+    assert!(told.contains("its `") && !told.contains("canary"), "{told}");
+}

@@ -13,7 +13,7 @@ use operators_kernel::{ConnectorError, Health, InvokeOutcome, SendPermit};
 use super::departures::asked_at_most;
 use super::servers::{HOLD, held};
 use super::vendor::{Reply, Vendor, answer};
-use super::{CANARY, FixedSecrets, applied, build_in, configs, connector, invoke, name};
+use super::{CANARY, FixedSecrets, applied, build_in, call, configs, connector, invoke, name};
 use super::{not_applied, unknown};
 use crate::{Registry, accept_mcp};
 
@@ -452,6 +452,82 @@ async fn a_result_that_cannot_be_ours_is_no_failure() {
         );
         assert_eq!(asked_for(&vendor, "tools/call"), 1);
     }
+}
+
+/// Rule 4.1: a 404 whose body is no JSON as a whole, but may tell of a result, does not mean that
+/// nothing happened, and the call is not sent again.
+#[tokio::test]
+async fn a_result_that_cannot_be_read_is_no_failure_either() {
+    let events = |asked: &Asked| format!("event: message\ndata: {}\n\n", asked.result(RESULT));
+    let of_status = |media: &str, body: String| Reply::Close(answer("404 Not Found", media, &body));
+    let vendors = [
+        server(move |asked| {
+            of_status(
+                "application/json",
+                format!("\u{feff}{}x", asked.result(RESULT)),
+            )
+        }),
+        server(move |asked| of_status("text/plain", events(asked))),
+        server(move |asked| {
+            let whole = asked.result(RESULT);
+            of_status("application/json", whole[..whole.len() - 9].to_owned())
+        }),
+        server(move |asked| {
+            let one = asked.result(RESULT);
+            of_status("application/json", format!("{one}\n{one}"))
+        }),
+        server(move |asked| {
+            let wrapped = json!({"statusCode": 200, "body": asked.result(RESULT)});
+            of_status("application/json", wrapped.to_string())
+        }),
+        server(move |_| {
+            of_status(
+                "application/json\r\ncontent-encoding: gzip",
+                "H4sI".to_owned(),
+            )
+        }),
+    ];
+    for (n, vendor) in vendors.into_iter().enumerate() {
+        let outcome = Shop::at(&vendor).invoke().await;
+        assert!(
+            matches!(outcome, InvokeOutcome::Unknown(_)),
+            "{n}: {outcome:?}"
+        );
+        assert_eq!(asked_for(&vendor, "tools/call"), 1, "{n}");
+    }
+}
+
+/// Rule 5.5: a server that is greeted again has heard the secrets of the call.
+#[tokio::test]
+async fn what_a_server_says_as_it_is_greeted_again_holds_no_half_of_a_secret() {
+    let secret = "hunter22/hunter22+hunter22";
+    let vendor = Vendor::answering(move |n, request| {
+        let asked = Asked::of(request);
+        match asked.method.as_str() {
+            "initialize" if n == 0 => {
+                let greeting = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"w","version":"1"}}"#;
+                let head = "application/json\r\nmcp-session-id: s-0";
+                Reply::Close(answer("200 OK", head, &asked.result(greeting)))
+            }
+            "initialize" => {
+                let message = format!("{}{secret}", "a".repeat(185));
+                let error = json!({"code": -32603, "message": message});
+                let error = json!({"jsonrpc": "2.0", "id": asked.id, "error": error});
+                json_reply("200 OK", &error.to_string())
+            }
+            "notifications/initialized" => json_reply("202 Accepted", ""),
+            "tools/list" => json_reply("200 OK", &asked.result(&format!("{{\"tools\":[{HOLD}]}}"))),
+            "tools/call" => json_reply("404 Not Found", ""),
+            _ => json_reply("405 Method Not Allowed", ""),
+        }
+    });
+    let mut asked = call("hold", json!({"order": "SO-1", "password": secret}));
+    asked.deadline = Duration::from_secs(8);
+    let told = not_applied(invoke(&Shop::at(&vendor).registry(), &asked).await);
+    assert!(
+        told.contains("did not greet us") && !told.contains("hunter22"),
+        "{told}"
+    );
 }
 
 /// A stream whose events have ids is read on from where it broke off. That asks for the rest of an
