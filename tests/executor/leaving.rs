@@ -164,16 +164,22 @@ async fn a_grant_that_finds_its_waiting_caller_gone_is_given_back() {
         let executor = Arc::new(here.start().await);
         let leaver = begin(&executor, &here, hold("e", "left")).await;
         until("it waits at the store", || store.count(Op::Claim) > 1).await;
-        let gate = Arc::new(Semaphore::new(0));
-        store.by_chance({
-            let gate = Arc::clone(&gate);
-            move |op| match op {
+        let hold_claims = |gate: &Arc<Semaphore>| {
+            let gate = Arc::clone(gate);
+            store.by_chance(move |op| match op {
                 Op::Claim => Fault::Hold(Arc::clone(&gate)),
                 _ => Fault::None,
-            }
-        });
+            });
+        };
+        // The answer that it has to wait is held back, so that it asks again when its turn has come.
+        let (told_to_wait, granted) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        hold_claims(&told_to_wait);
+        let before = store.count(Op::Claim);
+        until("its claim is held", || store.count(Op::Claim) > before).await;
+        hold_claims(&granted);
         world.connector.gate.add_permits(1);
         assert!(first.await.expect("joins").expect("a result").ok);
+        told_to_wait.add_permits(1);
         for _ in 0..2_000 {
             if phase(world, "left").await == Some(Phase::Intent) {
                 break;
@@ -183,7 +189,7 @@ async fn a_grant_that_finds_its_waiting_caller_gone_is_given_back() {
         assert_eq!(phase(world, "left").await, Some(Phase::Intent), "{name}");
         leaver.abort();
         assert!(leaver.await.expect_err("left").is_cancelled());
-        gate.add_permits(1_000);
+        granted.add_permits(1_000);
         at_rest(&executor).await;
         assert_eq!(effects(world), ["k0"], "{name}");
         assert_eq!(phase(world, "left").await, Some(Phase::Failed), "{name}");
