@@ -246,8 +246,12 @@ fn on_every_store_looking_tells_what_is_so() {
             assert_eq!(found["owner"], "not_known_yet", "{name}: {found:#?}");
             let said = project.run(&["doubts", "list"]).ended(0);
             assert!(said.stdout.contains("owner not known yet"), "{said:#?}");
+            // The next command counts the lease anew: it said "1s left" for five minutes.
+            said.tells("at the latest five minutes after it");
             let said = resolve(project, "--applied").ended(3);
             said.tells("is gone is not known before its lease ends, in ");
+            said.tells("at the latest, once the dates of the store's answers show it");
+            said.tells("`--wait` goes on looking until then");
             let said = forecast(project, &json!([refund()])).ended(0);
             let refund = &forecasts(&said)[0];
             assert_eq!(refund["ok"], false, "{said:#?}");

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use operators_kernel::life::{KeyRecord, Phase};
 use operators_kernel::{
     Clock, DurableExec, Effect, EffectClass, IdKind, OnUnknown, OwnerState, Resolution,
-    ResolveAnswer, Resolver, StoreTime, TenantId, Verdict, json,
+    ResolveAnswer, Resolver, StoreTime, Verdict, json,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -130,6 +130,9 @@ async fn list(project: &Project, as_json: bool, whose: &Whose) -> Result<Exit> {
         }
     }
     let left_by_the_gone = left_by_the_gone.map(|one| &one.key);
+    if let Some(told) = counted_anew(project, &open, &doubts) {
+        note(told);
+    }
     if let Some(oldest) = open.doubts.first().or(left_by_the_gone) {
         note(way_out(oldest));
         let key = quoted(oldest.proposal.idempotency_key.as_str());
@@ -142,6 +145,18 @@ async fn list(project: &Project, as_json: bool, whose: &Whose) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
+/// What the spans shown mean where each command counts them anew.
+fn counted_anew(project: &Project, open: &OpenEnds, doubts: &[Doubt<'_>]) -> Option<&'static str> {
+    let is_any = doubts.iter().any(|doubt| doubt.may_land_for_seconds > 0)
+        || open.owned(OwnerState::NotKnownYet) > 0;
+    (is_any && counts_from_its_own_look(project)).then_some(COUNTED_ANEW)
+}
+
+const COUNTED_ANEW: &str = "DynamoDB tells no time to go by: how much of a lease is left, and for how \
+    long a request may land, each command counts from its own first look. The next look soon shows the \
+    same again, and the end at the latest five minutes after it; a run, or `doubts resolve` with \
+    `--wait`, goes on looking and sees it sooner";
+
 /// What follows from what is in flight, one line per kind of owner.
 fn flights_mean(open: &OpenEnds) -> Vec<&'static str> {
     let kinds = [
@@ -151,8 +166,8 @@ fn flights_mean(open: &OpenEnds) -> Vec<&'static str> {
         ),
         (
             OwnerState::NotKnownYet,
-            "owner not known yet: look again when its lease is over; it is a doubt then, unless the \
-             process shows that it is alive",
+            "owner not known yet: its lease is not over; then it is a doubt, unless the process shows \
+             that it is alive",
         ),
         (
             OwnerState::Alive,
@@ -268,7 +283,7 @@ async fn resolve(project: &Project, args: ResolveArgs) -> Result<Exit> {
     // A mistake of the caller's is found before anything is written.
     args.decided.who.person()?;
     let record = match record.phase {
-        Phase::Intent => match after_its_owner(&*store, &tenant, &args, record).await? {
+        Phase::Intent => match after_its_owner(project, &*store, &args, record).await? {
             Owned::Over(record) => *record,
             Owned::Settled(exit) => return Ok(exit),
         },
@@ -316,16 +331,21 @@ async fn watch(left: Duration) {
     tokio::time::sleep(left.saturating_add(WATCH_MARGIN)).await;
 }
 
+/// Whether each command counts spans anew, because the store tells no time that all go by.
+fn counts_from_its_own_look(project: &Project) -> bool {
+    matches!(project.config.store.url, StoreUrl::DynamoDb(_))
+}
+
 /// When to say it again. A command lives for seconds, so where the store tells no time that all go by
 /// it would begin to count anew every time.
 fn by_when(project: &Project, left: Duration) -> String {
-    if !matches!(project.config.store.url, StoreUrl::DynamoDb(_)) {
+    if !counts_from_its_own_look(project) {
         return "say it again then, or with `--wait`".to_owned();
     }
     let latest = duration(left.saturating_add(DATES_APART));
     format!(
         "DynamoDB tells no time to go by, so each process counts that from its own first look: \
-         `--wait` goes on looking until then, and without it this is believed in {latest} at the \
+         `--wait` goes on looking until then, and without it that is believed in {latest} at the \
          latest, once the dates of the store's answers show it with five minutes to spare"
     )
 }
@@ -341,11 +361,12 @@ enum Owned {
 /// What is in flight is no doubt before its owner is dead; one that is gone is declared so now, and
 /// then the answer is judged as any (rule 4.14).
 async fn after_its_owner(
+    project: &Project,
     store: &dyn DurableExec,
-    tenant: &TenantId,
     args: &ResolveArgs,
     record: KeyRecord,
 ) -> Result<Owned> {
+    let tenant = &project.tenant(&args.whose)?;
     let key = shown(&args.key);
     let (in_flight, now) = store.in_flight(tenant).await?;
     let attempt = in_flight
@@ -361,9 +382,13 @@ async fn after_its_owner(
     }
     if !is_over {
         let owner = attempt.map(|attempt| format!(": {}", owner_in_words(attempt, now)));
+        let then = attempt
+            .filter(|one| one.owner == OwnerState::NotKnownYet)
+            .map(|one| format!("; {}", by_when(project, now.until(one.lease_until))));
         note(&format!(
-            "refused: key `{key}` is in flight{}; nothing was changed",
-            owner.unwrap_or_default()
+            "refused: key `{key}` is in flight{}; nothing was changed{}",
+            owner.unwrap_or_default(),
+            then.unwrap_or_default()
         ));
         return Ok(Owned::Settled(Exit::Refused));
     }
