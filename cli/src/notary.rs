@@ -79,6 +79,12 @@ impl Notary {
         read_all(&self.history)
     }
 
+    /// How many receipts the newest checkpoint speaks of that was signed here.
+    pub(crate) fn newest_signed(&self) -> Result<Option<u64>> {
+        let newest = self.history()?.pop();
+        Ok(newest.map(|signed| signed.checkpoint.size))
+    }
+
     /// Those that one of these keys signed, or the first that none did.
     pub(crate) fn believed(
         history: Vec<SignedCheckpoint>,

@@ -129,6 +129,12 @@ impl Hands for Admin {
             .await;
     }
 
+    async fn free_key(&self, key: &str) {
+        let mut item = self.find("key", &format!(":{key}")).await;
+        item.insert("phase".to_owned(), text("failed"));
+        self.put(item).await;
+    }
+
     async fn insert(&self, receipt: &Receipt) {
         let (tenant, id) = (receipt.tenant_id.as_str(), &receipt.receipt_id);
         let name = format!("receipt|{}:{tenant}|{}:{id}", tenant.len(), id.len());

@@ -38,6 +38,8 @@ pub trait Hands: Sync {
     async fn delete_everything(&self);
     /// Takes a burned key away.
     async fn delete_key(&self, key: &str);
+    /// Puts a burned key into the phase of one whose attempt definitely failed.
+    async fn free_key(&self, key: &str);
     /// Puts a receipt in as a process would, but in no transaction of the store's.
     async fn insert(&self, receipt: &Receipt);
     /// Swaps everything of the two tenants' logs.
@@ -207,6 +209,15 @@ pub async fn a_deleted_key(bench: &dyn Bench, hands: &dyn Hands) {
     );
 }
 
+/// What the record says besides stays: it is the phase that lets the action run again.
+pub async fn a_freed_key(bench: &dyn Bench, hands: &dyn Hands) {
+    let (desk, entries, checkpoint) = seven(bench).await;
+    hands.free_key("k3").await;
+    let told = told(bench, &desk, vec![checkpoint]).await;
+    let id = &entries[3].receipt_id;
+    says(&told, &[id, "key `k3`", "does not have it burned"]);
+}
+
 /// The action runs again, and then keys and receipts agree about it; the log alone tells.
 pub async fn a_deleted_key_that_is_burned_again(bench: &dyn Bench, hands: &dyn Hands) {
     let (desk, entries, _) = seven(bench).await;
@@ -290,7 +301,7 @@ macro_rules! tamperings {
     )*};
     ($bench:expr, $hands:expr) => {
         $crate::tamperings!($bench, $hands, hands, an_edit, a_deletion, a_swap, a_cut_tail,
-            a_rewritten_end, a_rewritten_middle, nothing_left, a_deleted_key,
+            a_rewritten_end, a_rewritten_middle, nothing_left, a_deleted_key, a_freed_key,
             a_deleted_key_that_is_burned_again, a_forged_receipt,
             an_older_copy, swapped_tenants);
         $crate::tamperings!($bench, $hands, pruned, a_stub_with_another_hash,

@@ -91,6 +91,14 @@ impl Hands for Superuser {
         .await;
     }
 
+    async fn free_key(&self, key: &str) {
+        let key = quoted(key);
+        self.run(&format!(
+            "UPDATE operators.key SET phase = 'failed' WHERE idempotency_key = {key}"
+        ))
+        .await;
+    }
+
     async fn insert(&self, receipt: &Receipt) {
         let values = [
             quoted(receipt.tenant_id.as_str()),

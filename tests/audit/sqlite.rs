@@ -72,6 +72,11 @@ impl Hands for File {
         self.run("DELETE FROM key WHERE idempotency_key = ?1", [key]);
     }
 
+    async fn free_key(&self, key: &str) {
+        let free = "UPDATE key SET phase = 'failed' WHERE idempotency_key = ?1";
+        self.run(free, [key]);
+    }
+
     async fn insert(&self, receipt: &Receipt) {
         let insert = "INSERT INTO receipt (receipt_id, tenant, idempotency_key, settled_at, body) \
             VALUES (?1, ?2, ?3, ?4, ?5)";

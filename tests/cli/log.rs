@@ -158,10 +158,17 @@ fn deleted_checkpoints_are_told_as_missing() {
     let doctor = project.run(&["doctor"]).ended(0);
     let told = "the checkpoints of this log are missing";
     assert!(doctor.stdout.contains(told), "{doctor:#?}");
+    assert!(!doctor.stdout.contains("the store holds"), "{doctor:#?}");
+    // Without the keys nothing tells that anything was ever signed, and nothing was compared.
+    for name in ["signing.key", "signing.pub"] {
+        std::fs::remove_file(project.path(&format!(".operators/{name}"))).expect("there");
+    }
+    let doctor = project.run(&["doctor"]).ended(0);
     assert!(
-        !doctor.stdout.contains("holds all that was signed"),
+        doctor.stdout.contains("nothing was compared"),
         "{doctor:#?}"
     );
+    assert!(!doctor.stdout.contains("the store holds"), "{doctor:#?}");
 }
 
 /// By rule 11.5: an older copy of the store is refused before anything runs there.

@@ -15,7 +15,7 @@ mod departure;
 pub(crate) mod dial;
 pub(crate) mod headers;
 mod line;
-mod outcome;
+pub(crate) mod outcome;
 pub(crate) mod path;
 mod probe;
 mod query;

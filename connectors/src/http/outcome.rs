@@ -169,6 +169,19 @@ fn message_of(body: &[u8]) -> String {
     });
     match found {
         Some(message) => message.to_owned(),
-        None => String::from_utf8_lossy(body).into_owned(),
+        None => text_of(body).to_owned(),
+    }
+}
+
+/// A body as the text it is, but for a last character that was cut. One in another encoding is not
+/// quoted: what is hidden in it would not be found.
+fn text_of(body: &[u8]) -> &str {
+    match std::str::from_utf8(body) {
+        Ok(text) => text,
+        Err(error) if error.error_len().is_none() => {
+            let whole = body.get(..error.valid_up_to()).unwrap_or_default();
+            std::str::from_utf8(whole).unwrap_or_default()
+        }
+        Err(_) => "",
     }
 }

@@ -9,6 +9,8 @@ use operators_kernel::InvokeOutcome;
 
 use super::vendor::{Reply, Vendor, answer, ok};
 use super::{applied, build, call, invoke, not_applied, unknown};
+use crate::hidden::Hidden;
+use crate::http::outcome::quoted;
 
 async fn against(reply: Reply) -> InvokeOutcome {
     let vendor = Vendor::always(reply);
@@ -322,4 +324,20 @@ async fn a_vendors_message_is_quoted_short_and_harmless() {
     );
     assert!(quote.chars().count() <= 202, "{}", quote.chars().count());
     assert!(!message.contains(char::is_control));
+}
+
+/// Rule 5.5: what is hidden in a text of another encoding would not be found there.
+#[test]
+fn a_body_in_another_encoding_is_not_quoted() {
+    let mut hidden = Hidden::without_call();
+    hidden.add("canar\u{e9}-0815");
+    let told = |body: &[u8]| quoted("`POST /x`", 400, body, &hidden);
+    assert_eq!(told(b"no canar\xe9-0815"), "`POST /x` answered 400");
+    let utf16: Vec<u8> = "no canar\u{e9}-0815"
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    assert_eq!(told(&utf16), "`POST /x` answered 400");
+    // Cut in the middle of a character.
+    assert_eq!(told(b"no \xc3"), "`POST /x` answered 400: `no`");
 }

@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::Burned;
 use super::audit::Seen;
 use crate::key::IdempotencyKey;
-use crate::life::KeyRecord;
+use crate::life::{KeyRecord, Phase};
 use crate::receipt::{ReceiptKind, ReceiptOutcome};
 
 /// A key, or a receipt's id, as sixteen bytes of its hash.
@@ -142,8 +142,12 @@ impl Burns {
 }
 
 impl Burned {
-    /// What a store's key says, if it is burned.
+    /// What a store's key says, if it is burned: where its phase is another, its action would run
+    /// again, whatever else the record has.
     pub fn of(record: &KeyRecord) -> Option<Self> {
+        if !matches!(record.phase, Phase::Applied | Phase::WrittenOff) {
+            return None;
+        }
         let application = record.application.as_ref()?;
         Some(Self {
             key: record.proposal.idempotency_key.clone(),

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     /// Of every script of the schema that has the number [`SCHEMA`].
-    const SCRIPTS: &str = "sha256:05a72e83288451ded67ede44ffcea9b45c8e738551e0ff3dc0d8c0556cff6687";
+    const SCRIPTS: &str = "sha256:e9ffb932bc66e8fd0541f6bd9f383fba62f8d91c0be73f188088ed67f9b1fe33";
 
     /// A database that has the number keeps the functions it has, whatever stands in the files.
     #[test]

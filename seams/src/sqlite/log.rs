@@ -34,6 +34,7 @@ const STRAYS: &str =
 const BURNED: &str = "SELECT idempotency_key, generation, \
     application ->> '$.original.receipt_id' FROM key \
     WHERE tenant = ?1 AND idempotency_key > ?2 AND application IS NOT NULL \
+    AND phase IN ('applied', 'written_off') \
     ORDER BY idempotency_key LIMIT ?3";
 
 /// The trigger decides whether it may be.

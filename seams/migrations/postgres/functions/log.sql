@@ -129,5 +129,6 @@ BEGIN
   RETURN QUERY SELECT k.idempotency_key, k.generation, coalesce(k.applied_receipt, '')
     FROM operators.key k
     WHERE k.tenant = whose AND k.idempotency_key > behind AND k.application IS NOT NULL
+      AND k.phase IN ('applied', 'written_off')
     ORDER BY k.idempotency_key LIMIT how_many;
 END $$;
