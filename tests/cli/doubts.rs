@@ -129,7 +129,7 @@ fn on_dynamodb_it_is_told_by_when_not_applied_is_believed_and_waited_for() {
     let said = resolve(&project, &["--not-applied"]).ended(3);
     said.tells("may still land for 1 s");
     said.tells("from its own first look");
-    said.tells("in 5m at the latest");
+    said.tells("in 6m at the latest");
     let said = resolve(&project, &["--not-applied", "--wait"]).ended(0);
     said.tells("waiting for 1 s");
     assert_eq!(said.stdout, "SO-1:release: failed\n");

@@ -342,7 +342,9 @@ fn by_when(project: &Project, left: Duration) -> String {
     if !counts_from_its_own_look(project) {
         return "say it again then, or with `--wait`".to_owned();
     }
-    let latest = duration(left.saturating_add(DATES_APART));
+    // Up to a whole minute: `5m` for 5 min 50 s would be too early.
+    let latest = left.saturating_add(DATES_APART).as_secs().div_ceil(60);
+    let latest = duration(Duration::from_secs(latest * 60));
     format!(
         "DynamoDB tells no time to go by, so each process counts that from its own first look: \
          `--wait` goes on looking until then, and without it that is believed in {latest} at the \
