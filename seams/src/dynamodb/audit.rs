@@ -17,6 +17,9 @@ use super::{DynamoStore, Shared};
 /// Log pages read at once: half a megabyte.
 const PAGES_AT_ONCE: u64 = 50;
 
+/// Items looked at for a key of any tenant: a key and its receipt are about half of a table's items.
+const LOOKED_AT_MAX: i32 = 200;
+
 /// Stands between the two parts of where a scan goes on; no name holds it.
 const BETWEEN: char = '\u{1f}';
 
@@ -38,6 +41,25 @@ impl Shared {
 }
 
 impl Table {
+    /// Whether a key or a receipt of any tenant is among the first items of the table.
+    pub(super) async fn holds_a_key(&self) -> Result<bool, StoreError> {
+        let answer = self
+            .send(|| {
+                let request = self.client.scan().table_name(&self.name);
+                request
+                    .consistent_read(true)
+                    .limit(LOOKED_AT_MAX)
+                    .filter_expression(format!(
+                        "begins_with({PK}, :key) OR begins_with({PK}, :receipt)"
+                    ))
+                    .expression_attribute_values(":key", text("key|"))
+                    .expression_attribute_values(":receipt", text("receipt|"))
+                    .send()
+            })
+            .await?;
+        Ok(answer.count > 0)
+    }
+
     /// Some of a tenant's items of one kind, and where to go on.
     async fn scan(
         &self,

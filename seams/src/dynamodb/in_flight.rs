@@ -132,10 +132,16 @@ impl Shared {
         if !in_flight.is_empty() {
             return Ok(TenantHistory::Known);
         }
-        // Every process that wrote anything opened a session first.
-        Ok(match self.table.get(&roster()).await? {
-            Some(_) => TenantHistory::OnlyOthers,
-            None => TenantHistory::EmptyStore,
+        // Every process that wrote anything opened a session first; one that opened a session need
+        // not have written anything. A role that may not scan goes by the session.
+        let is_used = match self.table.get(&roster()).await? {
+            Some(_) => self.table.holds_a_key().await.unwrap_or(true),
+            None => false,
+        };
+        Ok(if is_used {
+            TenantHistory::OnlyOthers
+        } else {
+            TenantHistory::EmptyStore
         })
     }
 

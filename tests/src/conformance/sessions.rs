@@ -241,6 +241,8 @@ pub async fn a_store_knows_whose_it_ever_held(bench: &dyn Bench) {
     assert_eq!(fresh, Ok(TenantHistory::EmptyStore));
     let desk = Desk::open(bench).await;
     let (acme, globex) = (desk.of("acme"), desk.of("globex"));
+    // Another process that is starting wrote nothing of anybody's.
+    assert_eq!(history(&desk, "acme").await, TenantHistory::EmptyStore);
     let attempt = acme.take(&ask("order:1", "k1")).await;
     assert_eq!(history(&desk, "acme").await, TenantHistory::Known);
     assert_eq!(history(&desk, "acne").await, TenantHistory::OnlyOthers);
