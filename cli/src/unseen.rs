@@ -2,9 +2,9 @@
 //! that was mistyped repeats every effect.
 
 use anyhow::Result;
-use operators_kernel::{DurableExec, TenantHistory, TenantId};
+use operators_kernel::{DurableExec, Ledger, TenantHistory, TenantId};
 
-use crate::output::shown;
+use crate::output::{shown, warn};
 
 /// What a store does not know of a tenant, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,4 +51,16 @@ pub(crate) async fn of(
          known of this one, and is sent again when it is proposed again; see that `--tenant`, or \
          `tenant` in operators.toml, says the one that is meant"
     ))))
+}
+
+/// Warns, where a look found nothing of a tenant, that the store never saw it: nothing of a name that
+/// was mistyped is no news of the one that was meant. A look that fails hides nothing else.
+pub(crate) async fn warn_of_nothing(store: &dyn Ledger, tenant: &TenantId) {
+    if let Ok(TenantHistory::OnlyOthers) = store.history_of(tenant).await {
+        warn(&format!(
+            "tenant `{}` is new to this store, which knows others: see that `--tenant`, or `tenant` in \
+             operators.toml, says the one that is meant",
+            shown(tenant)
+        ));
+    }
 }

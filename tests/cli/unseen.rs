@@ -109,3 +109,28 @@ fn a_pause_of_an_unknown_tenant_says_that_it_stops_nobody() {
     let said = pause("acme").ended(0);
     assert!(!said.stderr.contains("is new to"), "{said:#?}");
 }
+
+/// Rule 8.7: nothing of a mistyped name is no news of the one that was meant, whoever looks.
+#[test]
+fn a_look_that_finds_nothing_of_a_tenant_says_that_it_is_new() {
+    on_every_store(|project, store| {
+        asked(project, "acme", false);
+        for look in [
+            "doubts list",
+            "alerts list",
+            "approvals list",
+            "receipts list",
+            "receipts verify",
+            "status",
+        ] {
+            let look: Vec<&str> = look.split(' ').collect();
+            let of = |tenant| {
+                project
+                    .run(&[&look[..], &["--tenant", tenant]].concat())
+                    .ended(0)
+            };
+            assert!(of("acne").stderr.contains(NEW_TENANT), "{store}: {look:?}");
+            assert!(!of("acme").stderr.contains(NEW_TENANT), "{store}: {look:?}");
+        }
+    });
+}

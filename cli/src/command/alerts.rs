@@ -18,6 +18,7 @@ use crate::output::{JsonLines, data, next, note, shown};
 use crate::person::refused;
 use crate::project::Project;
 use crate::table::{Column, ID_END, Table, Text, id_end, receipt_id, terminal_width};
+use crate::unseen;
 use crate::words::moment;
 
 /// How many acknowledgements are under way at once: a store writes those together.
@@ -53,6 +54,9 @@ async fn list(project: &Project, args: AlertsListArgs) -> Result<Exit> {
     if args.all {
         found.extend(alerts(&*store, &tenant, NoteKind::Acknowledged).await?);
         found.sort_by_key(|alert| alert.raised_at);
+    }
+    if found.is_empty() {
+        unseen::warn_of_nothing(&*store, &tenant).await;
     }
     let since = args.since.map(|since| since.resolve(clock.now()));
     found.retain(|alert| {

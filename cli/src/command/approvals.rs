@@ -17,6 +17,7 @@ use crate::output::{JsonLines, data, json_text, next, note, quoted, shown};
 use crate::person::refused;
 use crate::project::Project;
 use crate::table::{Column, ID_END, Table, Text, receipt_id, terminal_width};
+use crate::unseen;
 use crate::words::moment;
 
 pub(crate) async fn run(command: ApprovalsCommand, project: Option<&Path>) -> Result<Exit> {
@@ -48,6 +49,9 @@ async fn list(project: &Project, as_json: bool, whose: &Whose) -> Result<Exit> {
     let clock = compose::clock();
     let store = compose::store_to_read(project, &clock).await?;
     let asked = standing(&*store, &tenant, clock.now()).await?;
+    if asked.is_empty() {
+        unseen::warn_of_nothing(&*store, &tenant).await;
+    }
     if as_json {
         let mut lines = JsonLines::new();
         for one in &asked {

@@ -21,6 +21,7 @@ use crate::output::{JsonLines, data, next, note, quoted, shown};
 use crate::person::refused;
 use crate::project::Project;
 use crate::table::{Column, Table, Text, receipt_id, terminal_width};
+use crate::unseen;
 use crate::words::duration;
 
 /// How much longer than what may still land the dates of `DynamoDB`'s answers must be apart.
@@ -79,6 +80,9 @@ async fn list(project: &Project, as_json: bool, whose: &Whose) -> Result<Exit> {
     let clock = compose::clock();
     let store = compose::store_to_read(project, &clock).await?;
     let open = OpenEnds::of(&*store, &tenant).await?;
+    if open.is_empty() {
+        unseen::warn_of_nothing(&*store, &tenant).await;
+    }
     let doubts: Vec<Doubt<'_>> = open
         .doubts
         .iter()

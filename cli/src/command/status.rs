@@ -24,6 +24,7 @@ use crate::open_ends::{Flight, OpenEnds};
 use crate::output::{self, data, hanging, shown, unless_gone};
 use crate::project::Project;
 use crate::table::terminal_width;
+use crate::unseen;
 use crate::words::{ago, moment};
 
 /// How far back refusals of limits are told.
@@ -88,6 +89,9 @@ pub(crate) async fn run(args: &StatusArgs, project: Option<&Path>) -> Result<Exi
     let raised = alerts::alerts(&*store, &tenant, NoteKind::Alert).await?;
     let limits = refused_by_limits(&*store, &tenant, &*clock).await?;
     let head = store.log().head(&tenant).await?;
+    if head.size() == 0 && open.is_empty() {
+        unseen::warn_of_nothing(&*store, &tenant).await;
+    }
     let signed = Notary::of(&project, &tenant, Arc::clone(&store)).history()?;
     let flights = open.in_flight.iter();
     let doubts = open.doubts.iter();

@@ -16,6 +16,7 @@ use crate::compose;
 use crate::output::{note, shown};
 use crate::project::Project;
 use crate::table::ID_END;
+use crate::unseen;
 
 /// How far back `find` looks for the end of an id.
 const ID_END_SEARCH_MAX: usize = 50_000;
@@ -42,6 +43,10 @@ impl Trail {
         let project = Project::open(project)?;
         let clock = compose::clock();
         let ledger = compose::store_to_read(&project, &clock).await?;
+        let tenant = project.tenant(whose)?;
+        if ledger.log().head(&tenant).await?.size() == 0 {
+            unseen::warn_of_nothing(&*ledger, &tenant).await;
+        }
         Self::new(project, whose, clock, ledger)
     }
 

@@ -20,6 +20,7 @@ use crate::exit::Exit;
 use crate::notary::Notary;
 use crate::output::{self, Bar, data, note, shown, unless_gone};
 use crate::project::{Project, read_text};
+use crate::unseen;
 
 /// Far beyond a checkpoint with every witness's signature.
 const CHECKPOINT_BYTES_MAX: usize = 1 << 20;
@@ -36,6 +37,9 @@ impl Signed {
         let project = Project::open(project)?;
         let tenant = project.tenant(whose)?;
         let store = compose::store_to_read(&project, &compose::clock()).await?;
+        if store.log().head(&tenant).await?.size() == 0 {
+            unseen::warn_of_nothing(&*store, &tenant).await;
+        }
         Ok(Self {
             notary: Notary::of(&project, &tenant, Arc::clone(&store)),
             tenant,
