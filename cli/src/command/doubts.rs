@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use operators_kernel::life::{KeyRecord, Phase};
 use operators_kernel::{
     Clock, DurableExec, Effect, EffectClass, IdKind, OnUnknown, OwnerState, Resolution,
-    ResolveAnswer, Resolver, StoreTime, Verdict, json,
+    ResolveAnswer, Resolver, StoreTime, TenantId, Verdict, json,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -75,6 +75,20 @@ impl<'a> Doubt<'a> {
     }
 }
 
+/// What was looked at where nothing is open.
+fn tell_of_nothing(project: &Project, store: &str, tenant: &TenantId) {
+    let lagging = match &project.config.store.url {
+        StoreUrl::DynamoDb(_) => "; an attempt that began a moment ago may not show yet",
+        StoreUrl::Sqlite(_) | StoreUrl::Postgres(_) | StoreUrl::Memory => "",
+    };
+    note(&format!(
+        "no doubts: nothing is in flight and nothing in doubt in {}, so every outcome of tenant `{}` \
+         is known{lagging}",
+        shown(&store),
+        shown(tenant)
+    ));
+}
+
 async fn list(project: &Project, as_json: bool, whose: &Whose) -> Result<Exit> {
     let tenant = project.tenant(whose)?;
     let clock = compose::clock();
@@ -105,16 +119,7 @@ async fn list(project: &Project, as_json: bool, whose: &Whose) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     if open.is_empty() {
-        let lagging = match &project.config.store.url {
-            StoreUrl::DynamoDb(_) => "; an attempt that began a moment ago may not show yet",
-            StoreUrl::Sqlite(_) | StoreUrl::Postgres(_) | StoreUrl::Memory => "",
-        };
-        note(&format!(
-            "no doubts: nothing is in flight and nothing in doubt in {}, so every outcome of \
-             tenant `{}` is known{lagging}",
-            shown(&store.describe()),
-            shown(&tenant)
-        ));
+        tell_of_nothing(project, &store.describe(), &tenant);
         return Ok(Exit::Ok);
     }
     let left_by_the_gone = open
