@@ -147,7 +147,7 @@ async fn a_pause_of_the_meantime_is_seen() {
     assert_eq!(paused, Ok(DirectiveAnswer::Done));
 }
 
-/// Rule 4.12: a server that tells no date (AWS's own for tests is one) is not asked for it.
+/// Rule 4.12: a server that tells no date (some for tests are such) is not asked for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_dates_is_not_asked_for_them() {
     let Some((_, url, proxy)) = table().await else {
