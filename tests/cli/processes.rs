@@ -162,7 +162,9 @@ fn give_up_the_wait(project: &Project, vendor: &Vendor, waiters: impl Fn() -> i6
     wait_for_a_waiter(waiters);
     signal(&waits, Signal::SIGINT);
     let said = waits.end().ended(1);
-    said.tells("`SO-1:hold` waited for its turn, and nothing was sent for it");
+    said.tells(
+        "`SO-1:hold` was given up before it was claimed: nothing that has an effect was sent",
+    );
     said.tells("interrupted: 2 of 2 not proposed");
     assert!(!said.stderr.contains("finishing"), "{said:#?}");
     assert_eq!(vendor.requests().len(), 1, "{said:#?}");

@@ -194,7 +194,7 @@ impl Looking<'_> {
             Stage::Waits => {
                 let key = shown(key);
                 note(&format!(
-                    "`{key}` waited for its turn, and nothing was sent for it"
+                    "`{key}` was given up before it was claimed: nothing that has an effect was sent for it"
                 ));
                 Stopped::Interrupted
             }
