@@ -145,5 +145,6 @@ fn a_storm_of_mishaps_before_the_store_loses_and_doubles_nobody(store: Store) {
     .into_iter()
     .sum();
     println!("{mishaps} mishaps before {}", store.name());
-    assert!(mishaps >= 10 * rounds, "hardly any mishap");
+    // A tenth of the questions, whose number depends on how many calls share one.
+    assert!(mishaps >= 4 * rounds, "hardly any mishap");
 }
