@@ -99,6 +99,9 @@ fn wait_until(moment: Instant) {
 fn a_program_does_not_outlive_the_call_of_an_operators_that_is_killed_or_stopped() {
     for signal in [Signal::SIGKILL, Signal::SIGSTOP] {
         let shop = Shop::new();
+        // So that the next run comes to its probe while the first program would still run.
+        let config = shop.read("operators.toml") + "[store]\nlease = '2s'\n";
+        shop.0.write("operators.toml", config);
         let (first, since, program) = shop.in_the_middle_of_a_call();
         kill(pid(&first), signal).expect("it is there");
         wait_until(since + PAST_ITS_TIME);
